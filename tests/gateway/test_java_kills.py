@@ -17,7 +17,8 @@ from stratamq_bench.ports import free_port, free_ports
 from stratamq_bench.remoting import JAVA as REAL
 
 from stratamq.client import connect
-from tests.gateway.test_java_clients import JAVA, ROOMS, VERSIONS, build
+from tests.gateway.test_java_clients import JAVA, ROOMS, VERSIONS, build, run
+from tests.gateway.test_several_gateways import remoting_address
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, INDEX, Broker
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(1_800)]
@@ -99,6 +100,17 @@ def test_queues_in_order_stay_with_their_client_when_the_gateway_is_killed(tmp_p
             broker.start([GATEWAY])
             row.say("killed")
             assert row.end() == "orderly-kill\tok\n"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_consumers_at_two_gateways_divide_the_queues_and_get_each_message_once(tmp_path, version):
+    build(version)
+    settings = ["gateway.remoting_address=127.0.0.1:0"]
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start((*ROOMS, "gateway-2"))
+        first, second = (remoting_address(broker, one) for one in (GATEWAY, "gateway-2"))
+        seen = run(version, first, "two-gateways", options=f"-Dsecond={second}")
+        assert seen == "two-gateways\tok\n"
 
 
 @contextmanager

@@ -4,44 +4,38 @@ that is newer than its heartbeat."""
 import asyncio
 import json
 import time
-from types import SimpleNamespace
 from unittest.mock import AsyncMock, Mock
 
 import pytest
+from stratamq_gateway import locks as of_locks
 from stratamq_gateway import members as of_members
 from stratamq_gateway.commits import Commits
 from stratamq_gateway.consuming import PullMessages
 from stratamq_gateway.frames import Command
 from stratamq_gateway.grouping import LockQueues
-from stratamq_gateway.locks import LOCK_S, STOPS_S, QueueLocks, locked_queues
+from stratamq_gateway.locks import STOPS_S, BrokerLocks, locked_queues
 from stratamq_gateway.members import ConnectedClients, Heartbeat, subscription
 
 from stratamq.client import connect
-from stratamq.errors import NotWritableError
+from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.simulated_time import SimulatedClock
 from stratamq.formats.javahash import tags_code
 from stratamq.formats.log_state import LogState, Role
 from stratamq.formats.message_status import PullStatus
 from stratamq.service.front import Frames
+from stratamq.service.queue_locks import Locked, QueueName
 from tests.gateway.remoting import Remoting, send
 from tests.gateway.test_gateway import SETTINGS, address
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, Broker
 
 LOCK, UNLOCK, RUNNING_INFO = 41, 42, 307
 MASTER, SLAVE = LogState(role=Role.ASYNC_MASTER, term=3), LogState(role=Role.SLAVE, term=3)
-FIRST, SECOND = ("a", "steps", 0), ("a", "steps", 1)
+FIRST, SECOND = QueueName("a", "steps", 0), QueueName("a", "steps", 1)
 
 
 @pytest.fixture
 def clock():
     return SimulatedClock()
-
-
-@pytest.fixture
-def locks(clock):
-    made = QueueLocks(clock)
-    made.settle(MASTER)
-    return made
 
 
 def running_info(age_ms: int, **said: object) -> bytes:
@@ -52,56 +46,6 @@ def running_info(age_ms: int, **said: object) -> bytes:
     held |= {"lastLockTimestamp": time.time_ns() // 1_000_000 - age_ms, "tryUnlockTimes": 0} | said
     table = f"{queue}:{json.dumps(held)},{other}:" + json.dumps(held | {"locked": False})
     return ('{"jstack":"","mqTable":{' + table + '},"properties":{"a":"{}:{}"}}').encode()
-
-
-def test_a_queue_has_one_client_until_it_lets_go_or_says_nothing_more(clock, locks):
-    clock.advance_ms(STOPS_S * 1_000 + 1)
-    assert locks.lock("g", "one", [FIRST]) == [FIRST]
-    assert locks.lock("g", "two", [FIRST, SECOND]) == [SECOND]
-    assert locks.lock("others", "two", [FIRST]) == [FIRST]
-    clock.advance_ms(LOCK_S * 1_000)
-    assert locks.lock("g", "two", [FIRST]) == [], "not before its time is over"
-    locks.unlock("g", "two", [FIRST])
-    assert locks.lock("g", "two", [FIRST]) == [], "it was not its own"
-    locks.unlock("g", "one", [FIRST])
-    assert locks.lock("g", "two", [FIRST]) == [FIRST]
-    clock.advance_ms(LOCK_S * 1_000 + 1)
-    assert locks.lock("g", "one", [FIRST]) == [FIRST]
-    clock.advance_ms(LOCK_S * 1_000 + 1)
-    locks.expire()
-    assert locks.unknown("g", [FIRST]) == [FIRST]
-
-
-def test_locks_that_were_lost_are_given_to_who_had_them_alone(clock, locks):
-    """Others wait until all who had some have stopped."""
-    assert locks.lock("g", "two", [FIRST]) == []
-    assert locks.lock("g", "one", [FIRST, SECOND], [FIRST]) == [FIRST]
-    assert locks.lock("g", "two", [FIRST], [FIRST]) == [], "whatever it says"
-    locks.unlock("g", "one", [FIRST])
-    assert locks.lock("g", "two", [FIRST]) == [FIRST], "its holder has let it go"
-    clock.advance_ms(STOPS_S * 1_000 + 1)
-    assert locks.lock("g", "two", [SECOND]) == [SECOND]
-
-
-@pytest.mark.parametrize("between", [SLAVE, LogState(role=Role.ASYNC_MASTER, term=4)])
-def test_a_broker_that_becomes_the_master_has_no_locks_of_before(clock, locks, between):
-    clock.advance_ms(STOPS_S * 1_000 + 1)
-    locks.lock("g", "one", [FIRST])
-    locks.settle(MASTER)
-    assert locks.lock("g", "two", [FIRST]) == [] and not locks.is_new
-    locks.settle(between)
-    assert locks.is_new and locks.unknown("g", [FIRST]) == [FIRST]
-    assert locks.lock("g", "one", [FIRST]) == []
-
-
-def test_a_slave_gives_no_locks():
-    own = SimpleNamespace(log_state=AsyncMock(return_value=SLAVE))
-    members = ConnectedClients(SimulatedClock(), 40)
-    lock = LockQueues(members, own, SimulatedClock(), lock=True)
-    said = {"consumerGroup": "g", "clientId": "one", "mqSet": []}
-    asked = lock.decode(Command(LOCK, {}, json.dumps(said).encode()))
-    with pytest.raises(NotWritableError):
-        asyncio.run(lock.answer(AsyncMock(), AsyncMock(), asked))
 
 
 def test_what_a_client_says_of_its_locks_is_read_whatever_stands_around():
@@ -120,35 +64,67 @@ def test_what_a_client_says_of_its_locks_is_read_whatever_stands_around():
         assert [*locked_queues(body, now_ms)] == []
 
 
-def test_a_gateway_that_was_killed_gives_queues_to_their_clients_at_once_and_to_no_others(tmp_path):
+def test_locks_that_were_lost_are_given_to_who_had_them_at_once_and_to_no_others(tmp_path):
     with Broker(tmp_path / "store", tmp_path / "logs", SETTINGS) as broker:
         broker.start((COMMITLOG, DISPATCHER, DELIVERY, GATEWAY))
         with Remoting(address(broker)) as one:
             assert send(one, "steps", b"x").code == 0
-            assert _locked(one, "one", 0) == [0], "nobody has read anything yet"
+            assert locked(one, "one", 0) == [0], "nobody has read anything yet"
         with connect(broker.root) as own:
             own.commit_offsets("g", {("steps", 0): 1})
-        broker.kill(GATEWAY)
-        broker.start([GATEWAY])
+        broker.kill(GATEWAY, DELIVERY)
+        broker.start([DELIVERY, GATEWAY])
         with Remoting(address(broker)) as one, Remoting(address(broker)) as two:
             two.answers[RUNNING_INFO] = running_info(0, locked=False)
-            assert _locked(two, "two", 0) == []
-            assert _locked(two, "two", 0, 1) == [1], "of which the group has read nothing"
+            assert locked(two, "two", 0) == []
+            assert locked(two, "two", 0, 1) == [1], "of which the group has read nothing"
             one.answers[RUNNING_INFO] = running_info(0)
-            assert _locked(one, "one", 0) == [0]
+            assert locked(one, "one", 0) == [0]
             assert RUNNING_INFO in one.told and RUNNING_INFO in two.told
-            assert one.ask(UNLOCK, _asked("one", 0)).code == 0
-            assert _locked(two, "two", 0) == [0]
+            assert one.ask(UNLOCK, asked_for("one", 0)).code == 0
+            assert locked(two, "two", 0) == [0]
 
 
-def _asked(client_id: str, *queue_ids: int) -> bytes:
+def test_a_gateway_that_is_alone_gives_no_lock_that_another_one_may_have_given(clock, monkeypatch):
+    """Its client goes on with what it has; a broker that is no master has none."""
+    state, answers = AsyncMock(return_value=MASTER), AsyncMock()
+    monkeypatch.setattr(of_locks, "lock_queues", answers)
+    locks = BrokerLocks(AsyncMock(), clock, state, MASTER)
+    clock.advance_ms(STOPS_S * 1_000 + 1)
+
+    async def play() -> None:
+        answers.return_value = Locked([FIRST], [])
+        assert await locks.lock("g", "one", [FIRST, SECOND]) == ([FIRST], [])
+        answers.side_effect = UnavailableError("gone")
+        assert await locks.lock("g", "one", [FIRST, SECOND]) == ([FIRST], [SECOND])
+        assert await locks.lock("g", "two", [FIRST, SECOND]) == ([], [SECOND])
+        assert await locks.lock("g", "two", [SECOND], kept=True) == ([SECOND], [])
+        state.return_value = SLAVE
+        with pytest.raises(NotWritableError):
+            await locks.lock("g", "one", [FIRST])
+        state.return_value = MASTER
+        clock.advance_ms(STOPS_S * 1_000 + 1)
+        third = QueueName("a", "steps", 2)
+        assert await locks.lock("g", "two", [FIRST, third]) == ([third], []), "as the only gateway"
+
+    asyncio.run(play())
+
+
+def test_queue_ids_that_are_none_are_refused():
+    lock = LockQueues(AsyncMock(), SimulatedClock(), lock=True)
+    for queue_id in (-1, 1 << 31, 1 << 99):
+        with pytest.raises(InvalidRequestError):
+            lock.decode(Command(LOCK, {}, asked_for("one", queue_id)))
+
+
+def asked_for(client_id: str, *queue_ids: int) -> bytes:
     queues = [{"brokerName": "a", "topic": "steps", "queueId": one} for one in queue_ids]
     said = {"consumerGroup": "g", "clientId": client_id, "mqSet": queues}
     return json.dumps(said).encode()
 
 
-def _locked(client: Remoting, client_id: str, *queue_ids: int) -> list[int]:
-    granted = client.ask(LOCK, _asked(client_id, *queue_ids)).document["lockOKMQSet"]
+def locked(client: Remoting, client_id: str, *queue_ids: int) -> list[int]:
+    granted = client.ask(LOCK, asked_for(client_id, *queue_ids)).document["lockOKMQSet"]
     return sorted(one["queueId"] for one in granted)
 
 

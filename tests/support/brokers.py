@@ -83,12 +83,14 @@ class Broker:
         return self
 
     def spawn(self, room: str) -> None:
-        """Start one process, without waiting for anything."""
+        """Start one process, without waiting for anything. `gateway-2` is the room's second one."""
         assert room not in self._processes, f"{room} runs already"
         self._logs.mkdir(parents=True, exist_ok=True)
         arguments = ["--data", str(self.root)]
-        for text in self._settings:
-            if text.startswith((f"{room}.", *OF_ALL)):
+        module, _, number = room.partition("-")
+        numbered = [f"{module}.number={number}"] if number else []
+        for text in [*self._settings, *numbered]:
+            if text.startswith((f"{module}.", *OF_ALL)):
                 arguments += ["--set", text]
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("STRATAMQ_")
@@ -98,7 +100,7 @@ class Broker:
             log.write(f"--- start {self._starts}\n".encode())
             streams = (nothing.fileno(), log.fileno(), log.fileno())
             self._processes[room] = Forked(
-                ROOMS_FAMILY, f"stratamq_{room}", arguments, streams, environment
+                ROOMS_FAMILY, f"stratamq_{module}", arguments, streams, environment
             )
 
     def wait_ready(self, room: str, deadline_s: float = DEADLINE_S) -> None:
@@ -208,7 +210,7 @@ class Broker:
         return self._channels[room]
 
     def stub(self, room: str) -> Any:
-        return Stub(service_of(room), self._channels[room])
+        return Stub(service_of(room.partition("-")[0]), self._channels[room])
 
     def pid(self, room: str) -> int:
         return self._processes[room].pid

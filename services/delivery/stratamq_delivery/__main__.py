@@ -66,13 +66,14 @@ async def main() -> None:
     ending = Ending(transactions, checkers, followed, appends, log, appended, service.demand)
     ending.start(service.spawn, queues)
     schedule = Schedule(taken_over, levels, timed, transactions, exports, appends, queues, appended)
-    servicer = DeliveryServicer(room, followed, appends, levels, timed, sharing, ending, schedule)
+    decided = sharing, ending, schedule
+    servicer = DeliveryServicer(room, followed, appends, levels, timed, *decided, log, clock)
     service.offer(servicer)
     service.follow(Fold("delivery", state, followed, files, moved=moved, delay_levels_ms=levels_ms))
     observed = followed, appends, levels, timed, transactions, groups, replays
     service.tick(tick, Observer(*observed).observe)
     service.on_close(state.close, exports.close)
-    await service.run()
+    await service.run(drain=servicer.drain)
 
 
 if __name__ == "__main__":

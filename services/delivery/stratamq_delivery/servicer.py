@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.files.port import Clock
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
+from stratamq.follow.own_log import OwnLog
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.properties import KEYS, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from stratamq.formats.receipts import messages_of
@@ -15,6 +17,7 @@ from stratamq.formats.source_item import MessageSource
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
 from stratamq.rpc.framing import encode_hand_outs
 from stratamq.service.entrance import Call
+from stratamq_delivery.classic_servicer import ForGateways
 from stratamq_delivery.delayed_copies import WaitEnd
 from stratamq_delivery.delivery import Delivery
 from stratamq_delivery.ending import Ending, HalfPlace
@@ -50,7 +53,7 @@ FIRST_RETRY_LEVEL = 3
 """RocketMQ's: the delay before the second attempt; each attempt after it waits a level more."""
 
 
-class DeliveryServicer:
+class DeliveryServicer(ForGateways):
     """Belongs to the event loop of the fold."""
 
     def __init__(
@@ -63,7 +66,10 @@ class DeliveryServicer:
         sharing: Sharing,
         ending: Ending,
         schedule: Schedule,
+        log: OwnLog,
+        clock: Clock,
     ) -> None:
+        super().__init__(log, clock)
         self._room = room
         self._followed = followed
         self._appends = appends

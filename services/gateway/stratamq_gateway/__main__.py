@@ -14,18 +14,20 @@ from stratamq_gateway.checks import Checks, ask_member
 from stratamq_gateway.codes import RequestCode
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.listener import Listener
+from stratamq_gateway.locks import BrokerLocks
 from stratamq_gateway.members import EXPIRE_INTERVAL_S, ConnectedClients
 from stratamq_gateway.messaging.http2_servers import clear_server
 from stratamq_gateway.messaging.routing import Door
 from stratamq_gateway.messaging.server import MessagingServer
 from stratamq_gateway.metrics import observe
+from stratamq_gateway.other_gateways import OtherGateways
 from stratamq_gateway.routes import RetryTopics
 from stratamq_gateway.servicer import GatewayServicer
 from stratamq_gateway.table import handlers_of
 
 
 async def main() -> None:
-    service = Service("gateway", GatewayConfig, __doc__)
+    service = Service("gateway", GatewayConfig, __doc__, instance=GatewayConfig.instance)
     config = service.config
     wanted = [config.remoting_address, *config.remoting_further_addresses]
     listening = [listen(one, "the gateway") for one in wanted if one]
@@ -33,27 +35,25 @@ async def main() -> None:
     own, front = AsyncClient(service.endpoints), Front(config.root)
     members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     state = await first_state(own)
-    members.locks.settle(state)
-    name = state.broker_name
-    where = BrokerName(config.cluster, name, config.remoting_advertised or address)
+    locks = BrokerLocks(service.channels, service.clock, own.log_state, state)
+    where = BrokerName(config.cluster, state.broker_name, config.remoting_advertised or address)
     credentials, server = service.tls.credentials(), service.server
     brokers = Brokers(where, members_at(config.brokers, credentials), service.clock)
     await brokers.start(service.spawn)
     permissions = PermissionsInUse(server.access, service.worker("permissions"))
-    told = (members, RetryTopics(own), own, config, service.clock, permissions)
-    handlers = handlers_of(where, brokers, *told)
+    told = (members, locks, RetryTopics(own), own, config, service.clock, permissions)
     guards = (server.access, server.limits, service.recorder, service.server_tls)
-    listener = Listener(front, members, handlers, *guards)
+    listener = Listener(front, members, handlers_of(where, brokers, *told), *guards)
     for one in listening:
         service.spawn(listener.serve(one))
     routed = (Door(config.grpc_advertised, config.grpc_address), brokers, where)
     clear = clear_server(config.grpc_server, config.log_format, serves_web=config.console)
     messaging = MessagingServer(front, own, service.clock, *routed, clear, *guards)
+    service.spawn(OtherGateways(service.channels, members, service.clock, service.random).run())
     if config.grpc_address:
         await messaging.start(config.grpc_address, service.spawn)
-    servicer = GatewayServicer(listener, where, address, messaging)
-    service.offer(servicer)
-    checks = Checks(own, members.producers.keys, partial(ask_member, members, name))
+    service.offer(GatewayServicer(listener, where, address, messaging))
+    checks = Checks(own, members.producers.keys, partial(ask_member, members, where.broker))
 
     def tick() -> float:
         members.expire()

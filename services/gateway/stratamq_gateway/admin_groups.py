@@ -21,24 +21,12 @@ from stratamq_gateway.frames import (
     with_table,
 )
 from stratamq_gateway.grouping import OfGroup
-from stratamq_gateway.members import Channel, ConnectedClients, Group, SubscriptionData
+from stratamq_gateway.members import DETAILS, Channel, ConnectedClients, Group, SubscriptionData
 from stratamq_gateway.routes import NoRequest, TopicName, WithoutFields, data_version
 
 _LANGUAGE_WITH_LISTS = "CPP"
 _LATEST = -1
 """This time stands for a queue's end."""
-_BY_NUMBER: Mapping[str, Mapping[int, str]] = {
-    "consumeType": {0: "CONSUME_ACTIVELY", 1: "CONSUME_PASSIVELY"},
-    "messageModel": {0: "BROADCASTING", 1: "CLUSTERING"},
-    "consumeFromWhere": {
-        0: "CONSUME_FROM_LAST_OFFSET",
-        4: "CONSUME_FROM_FIRST_OFFSET",
-        5: "CONSUME_FROM_TIMESTAMP",
-    },
-}
-"""What the C++ client says with numbers."""
-
-
 _PASSED_ON = (
     "consumerGroup", "clientId", "jstackEnable", "msgId", "brokerName", "topic", "topicSysFlag",
     "groupSysFlag",
@@ -190,7 +178,7 @@ class ConnectedConsumers:
 
     async def answer(self, client: AsyncClient, channel: object, asked: OfGroup) -> Answer:
         group = self._members.groups.get(asked.group)
-        if group is None or not group.consumers:
+        if group is None:
             return not_online(asked.group)
         return Answer(body=compact(_connected(group)))
 
@@ -201,24 +189,15 @@ def not_online(group: str) -> Answer:
 
 
 def _connected(group: Group) -> dict[str, object]:
-    *_, newest = group.consumers.values()
+    members = group.members
+    *_, newest = members.values()
     return {
-        "connectionSet": [
-            _connection(one.client_id, one.channel) for one in group.consumers.values()
-        ],
-        **{name: _named(name, newest.details) for name in _BY_NUMBER},
+        "connectionSet": [_connection(name, one.channel) for name, one in members.items()],
+        **{detail: newest.named(detail) for detail in DETAILS},
         "subscriptionTable": {
             topic: _subscription(one) for topic, one in group.subscriptions.items()
         },
     }
-
-
-def _named(field: str, details: Mapping[str, object]) -> str | None:
-    """The name of what a consumer says of itself; None: it says something else."""
-    said, known = details.get(field), _BY_NUMBER[field]
-    if isinstance(said, int):
-        return known.get(said)
-    return said if isinstance(said, str) and said in known.values() else None
 
 
 def _subscription(one: SubscriptionData) -> dict[str, object]:
@@ -281,7 +260,7 @@ class AskConsumer:
 
     async def answer(self, client: AsyncClient, channel: object, asked: AskedConsumer) -> Answer:
         group = self._members.groups.get(asked.group)
-        consumer = group and group.consumers.get(asked.client_id)
+        consumer = group and group.members.get(asked.client_id)
         if not consumer:
             return not_online(asked.group)
         body = b""

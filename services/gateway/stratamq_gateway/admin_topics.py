@@ -211,7 +211,7 @@ class GroupsOfTopic(OfTopic):
         found |= {
             name
             for name, group in self._members.groups.items()
-            if group.consumers and asked.topic in group.subscriptions
+            if asked.topic in group.subscriptions
         }
         return Answer(body=compact({"groupList": sorted(found)}))
 

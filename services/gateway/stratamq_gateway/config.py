@@ -16,6 +16,14 @@ _LISTS = ("remoting_further_addresses", "brokers")
 class GatewayConfig(ServiceConfig):
     """RocketMQ's own clients."""
 
+    number: int = setting(
+        1,
+        unit="",
+        minimum=1,
+        maximum=99,
+        doc="Further gateways over one store have other numbers, from 2 on, and addresses of their "
+        "own. `stratamq up` starts the first alone, and routes name the gateway that is asked.",
+    )
     remoting_address: str = setting(
         "",
         unit="host:port",
@@ -99,6 +107,9 @@ class GatewayConfig(ServiceConfig):
         doc="Whether clients find a route for a topic that does not exist: the first message makes "
         "it, if the commit log creates topics.",
     )
+
+    def instance(self) -> str:
+        return f"-{self.number}" if self.number > 1 else ""
 
     def faults(self) -> Iterable[str]:
         named = [(one, getattr(self, one)) for one in _ADDRESSES]

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from stratamq.client import AsyncClient
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.port import Clock
+from stratamq.service.queue_locks import QueueName
 from stratamq_gateway.codes import RequestCode, ResponseCode
 from stratamq_gateway.frames import Answer, Command, compact, decode_json, text
-from stratamq_gateway.locks import QueueName, locked_queues
+from stratamq_gateway.locks import BrokerLocks, locked_queues
 from stratamq_gateway.members import (
     Channel,
     ConnectedClients,
@@ -22,6 +23,8 @@ from stratamq_gateway.members import (
 from stratamq_gateway.routes import RetryTopics, TopicName
 
 log = getLogger(__name__)
+
+LARGEST_QUEUE_ID = (1 << 31) - 1
 
 
 class Beat(NamedTuple):
@@ -151,11 +154,8 @@ class LockQueues:
 
     use_case = "CommitOffsets"
 
-    def __init__(
-        self, members: ConnectedClients, own: AsyncClient, clock: Clock, *, lock: bool
-    ) -> None:
-        self._locks = members.locks
-        self._own = own
+    def __init__(self, locks: BrokerLocks, clock: Clock, *, lock: bool) -> None:
+        self._locks = locks
         self._clock = clock
         self._lock = lock
 
@@ -163,39 +163,39 @@ class LockQueues:
         try:
             said = decode_json(command.body)
             queues = tuple(
-                (str(one["brokerName"]), str(one["topic"]), int(one["queueId"]))
+                QueueName(str(one["brokerName"]), str(one["topic"]), int(one["queueId"]))
                 for one in said["mqSet"]
             )
+            if any(not 0 <= one.queue_id <= LARGEST_QUEUE_ID for one in queues):
+                raise ValueError("a queue id is out of range")
             return Locking(str(said["consumerGroup"]), str(said["clientId"]), queues)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InvalidRequestError(f"queues that cannot be decoded: {error!r}") from error
 
     async def answer(self, client: AsyncClient, channel: Channel, asked: Locking) -> Answer:
         if not self._lock:
-            self._locks.unlock(*asked)
+            await self._locks.unlock(*asked)
             return Answer()
-        state = await self._own.log_state()
-        if not state.is_master:
-            raise NotWritableError("queues are locked at the master", "role")
-        self._locks.settle(state)
-        kept = await self._kept(client, channel, asked) if self._locks.is_new else ()
+        granted, unknown = await self._locks.lock(*asked)
+        kept = await self._kept(client, channel, asked, unknown) if unknown else []
+        if kept:
+            granted += (
+                await self._locks.lock(asked.group, asked.client_id, kept, kept=True)
+            ).granted
         queues = [
             {"brokerName": broker, "queueId": queue_id, "topic": topic}
-            for broker, topic, queue_id in self._locks.lock(*asked, kept)
+            for broker, topic, queue_id in granted
         ]
         return Answer(body=compact({"lockOKMQSet": queues}))
 
     async def _kept(
-        self, client: AsyncClient, channel: Channel, asked: Locking
-    ) -> frozenset[QueueName]:
-        """What the client may have although earlier locks were lost."""
-        unknown = self._locks.unknown(asked.group, asked.queues)
-        if not unknown:
-            return frozenset()
+        self, client: AsyncClient, channel: Channel, asked: Locking, unknown: list[QueueName]
+    ) -> list[QueueName]:
+        """Which of them the client may have although earlier locks were lost."""
         offsets = await client.committed_offsets(asked.group)
-        unread = {one for one in unknown if not offsets.get(one[1:])}
+        unread = {one for one in unknown if not offsets.get((one.topic, one.queue_id))}
         if len(unread) == len(unknown):
-            return frozenset(unread)
+            return unknown
         fields = {
             "consumerGroup": asked.group,
             "clientId": asked.client_id,
@@ -205,5 +205,6 @@ class LockQueues:
             said = await channel.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
         except (TimeoutError, UnavailableError) as error:
             log.info("a client does not say its locks", extra={"group": asked.group, "why": error})
-            return frozenset(unread)
-        return frozenset(unread.union(locked_queues(said.body, self._clock.wall_ms())))
+            return list(unread)
+        may = unread.union(locked_queues(said.body, self._clock.wall_ms()))
+        return [one for one in unknown if one in may]

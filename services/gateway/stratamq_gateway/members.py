@@ -1,12 +1,13 @@
 """Who produces and consumes with which group, as clients say with their heartbeats:
 `spec/remoting.md` 7.
 
-In memory, of this process: a client says all of it again every 30 s, and to each process that it is
-connected to. A connection that ends takes its client out at once.
+In memory: a client says all of it again every 30 s. A connection that ends takes its client out at
+once. Consumers at the broker's other gateways are members like those that are connected here; what
+is new of the latter is for `other_gateways.py` to tell.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,16 +17,28 @@ from stratamq.files.port import Clock
 from stratamq.filters.sql92 import Filter, sql92
 from stratamq.formats.javahash import tags_code
 from stratamq_gateway.frames import Command, decode_json
-from stratamq_gateway.locks import QueueLocks
 
 EXPIRY_S, EXPIRE_INTERVAL_S = 120, 1.0
 NEWER_S = 1.0
 """How long a pull waits for the heartbeat that says what it is about."""
 MAX_NAME_BYTES = 255
 MAX_GROUPS_OF_CLIENT = 1_000
+LARGEST_VERSION = (1 << 63) - 1
+TOLD_AT_ONCE = 64
+"""Members of a group that are told of a change before others get a turn: half a millisecond."""
 ALL_TAGS = "*"
 TAG, SQL = "TAG", "SQL92"
 """The kinds of expressions."""
+DETAILS: Mapping[str, Mapping[int, str]] = {
+    "consumeType": {0: "CONSUME_ACTIVELY", 1: "CONSUME_PASSIVELY"},
+    "messageModel": {0: "BROADCASTING", 1: "CLUSTERING"},
+    "consumeFromWhere": {
+        0: "CONSUME_FROM_LAST_OFFSET",
+        4: "CONSUME_FROM_FIRST_OFFSET",
+        5: "CONSUME_FROM_TIMESTAMP",
+    },
+}
+"""What a consumer says of itself. The C++ client says it with numbers."""
 
 
 class Channel(Protocol):
@@ -70,16 +83,33 @@ class Consumer:
     seen_ns: int
     details: dict[str, Any]
     """What the heartbeat says of the group: consumeType, messageModel, consumeFromWhere."""
+    subscriptions: tuple[SubscriptionData, ...]
+    since_ms: int
+
+    def named(self, detail: str) -> str | None:
+        """The name of what it says of itself (`DETAILS`); None: it says something else."""
+        said, known = self.details.get(detail), DETAILS[detail]
+        if isinstance(said, int):
+            return known.get(said)
+        return said if isinstance(said, str) and said in known.values() else None
 
 
 @dataclass(slots=True)
 class Group:
     consumers: dict[str, Consumer] = field(default_factory=dict)
+    """Those that are connected here."""
+    elsewhere: dict[tuple[int, str], Consumer] = field(default_factory=dict)
+    """By gateway and client id."""
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     awaited: dict[str, int] = field(default_factory=dict)
     """The newest version of a topic's subscription for which a pull has waited."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced, with each heartbeat."""
+
+    @property
+    def members(self) -> Mapping[str, Consumer]:
+        """By client id. One that has moved may be known at two gateways for a moment."""
+        return {one.client_id: one for one in self.elsewhere.values()} | self.consumers
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +145,14 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
 
 def subscription_of(said: Mapping[str, Any]) -> SubscriptionData:
     """What a heartbeat says of a topic. KeyError, TypeError, ValueError."""
+    version = int(said.get("subVersion") or 0)
+    if abs(version) > LARGEST_VERSION:
+        raise ValueError("subVersion has more than 64 bits")
     return subscription(
         str(said["topic"]),
         str(said.get("subString") or ALL_TAGS),
         str(said.get("expressionType") or TAG),
-        int(said.get("subVersion") or 0),
+        version,
     )
 
 
@@ -138,36 +171,58 @@ class ConnectedClients:
     def __init__(self, clock: Clock, changed_code: int) -> None:
         self._clock = clock
         self._changed_code = changed_code
-        self.locks = QueueLocks(clock)
         self.groups: dict[str, Group] = {}
         self.producers: dict[str, dict[str, Channel]] = {}
         """Connections by group and client id."""
         self._of_channel: dict[Channel, set[tuple[str, str]]] = {}
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        self._untold: set[str] = set()
+        self.unsaid: set[tuple[str, str]] = set()
+        """Groups and client ids of which the other gateways do not know the latest."""
+        self.has_unsaid = asyncio.Event()
 
     def beat(self, channel: Channel, heartbeat: Heartbeat) -> None:
         """Take note of what a client says. It is told, with the other members of a group, when that
         changes who divides its queues."""
-        now_ns = self._clock.monotonic_ns()
+        now_ns, client_id = self._clock.monotonic_ns(), heartbeat.client_id
         joined = self._of_channel.setdefault(channel, set())
         for name in heartbeat.producers:
-            self.producers.setdefault(name, {})[heartbeat.client_id] = channel
-            joined.add((name, heartbeat.client_id))
+            self.producers.setdefault(name, {})[client_id] = channel
+            joined.add((name, client_id))
         for name, details, subscriptions in heartbeat.consumers:
             group = self.groups.setdefault(name, Group())
-            known = group.consumers.get(heartbeat.client_id)
+            known = group.consumers.get(client_id)
             changed = known is None or known.channel is not channel
-            consumer = Consumer(heartbeat.client_id, channel, now_ns, details)
-            group.consumers[heartbeat.client_id] = consumer
+            since_ms = self._clock.wall_ms() if known is None or changed else known.since_ms
+            consumer = Consumer(client_id, channel, now_ns, details, subscriptions, since_ms)
+            group.consumers[client_id] = consumer
             changed |= self._subscribe(group, subscriptions)
-            joined.add((name, heartbeat.client_id))
+            joined.add((name, client_id))
+            before = known and (known.details, known.subscriptions)
+            if changed or before != (details, subscriptions):
+                self._say(name, client_id)
             if changed:
                 self._tell(name, group)
+
+    def beat_elsewhere(self, gateway: int, name: str, consumer: Consumer) -> None:
+        """The same, of a client at another gateway, which tells its own members."""
+        group = self.groups.setdefault(name, Group())
+        changed = (gateway, consumer.client_id) not in group.elsewhere
+        group.elsewhere[gateway, consumer.client_id] = consumer
+        changed |= self._subscribe(group, consumer.subscriptions)
+        if changed:
+            self._tell(name, group, at_once=False)
+
+    def left_elsewhere(self, gateway: int, name: str, client_id: str) -> None:
+        group = self.groups.get(name)
+        if group is not None and group.elsewhere.pop((gateway, client_id), None) is not None:
+            self._lost_member(name, group, at_once=False)
 
     def _subscribe(self, group: Group, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Whether the topics changed. The newer one of two expressions for a topic counts."""
         before = set(group.subscriptions)
         listed = {one.topic: one for one in subscriptions}
-        if len(group.consumers) == 1:
+        if len(group.consumers) + len(group.elsewhere) == 1:
             group.subscriptions = {
                 topic: one for topic, one in group.subscriptions.items() if topic in listed
             }
@@ -189,7 +244,7 @@ class ConnectedClients:
             self._remove(channel, group, client_id)
 
     def expire(self) -> None:
-        """Forget clients without a heartbeat for `EXPIRY_S`, and locks that were not refreshed."""
+        """Forget clients without a heartbeat for `EXPIRY_S`."""
         now_ns = self._clock.monotonic_ns()
         late = [
             (consumer.channel, name, consumer.client_id)
@@ -199,7 +254,6 @@ class ConnectedClients:
         ]
         for channel, name, client_id in late:
             self.leave(channel, name, client_id)
-        self.locks.expire()
 
     def _remove(self, channel: Channel, name: str, client_id: str) -> None:
         producers = self.producers.get(name, {})
@@ -212,21 +266,55 @@ class ConnectedClients:
         if not group or not consumer or consumer.channel is not channel:
             return
         del group.consumers[client_id]
-        if group.consumers:
-            self._tell(name, group)
+        self._say(name, client_id)
+        self._lost_member(name, group)
+
+    def _lost_member(self, name: str, group: Group, *, at_once: bool = True) -> None:
+        if group.consumers or group.elsewhere:
+            self._tell(name, group, at_once=at_once)
         else:
             del self.groups[name]
 
-    def _tell(self, name: str, group: Group) -> None:
-        """Its members divide the queues again."""
-        for consumer in group.consumers.values():
-            consumer.channel.notify(self._changed_code, {"consumerGroup": name})
+    def _say(self, name: str, client_id: str) -> None:
+        self.unsaid.add((name, client_id))
+        self.has_unsaid.set()
+
+    def _tell(self, name: str, group: Group, *, at_once: bool = True) -> None:
+        """Its members divide the queues again. A large group, or one of which many changes
+        come together from another gateway, is told beside other work, and once for all changes
+        that came meanwhile."""
+        if at_once and len(group.consumers) <= TOLD_AT_ONCE and name not in self._telling:
+            for consumer in group.consumers.values():
+                consumer.channel.notify(self._changed_code, {"consumerGroup": name})
+            return
+        self._untold.add(name)
+        if name not in self._telling:
+            self._telling[name] = asyncio.get_running_loop().create_task(self._tell_all(name))
+
+    async def _tell_all(self, name: str) -> None:
+        while name in self._untold:
+            self._untold.discard(name)
+            group = self.groups.get(name)
+            channels = [one.channel for one in group.consumers.values()] if group else []
+            for number, channel in enumerate(channels, 1):
+                channel.notify(self._changed_code, {"consumerGroup": name})
+                if number % TOLD_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        del self._telling[name]
 
     # --- what others ask ---
 
-    def consumers(self, group: str) -> list[str]:
+    def consumers(self, group: str) -> Collection[str]:
         found = self.groups.get(group)
-        return [] if found is None else list(found.consumers)
+        return [] if found is None else list(found.members)
+
+    def here(self) -> list[tuple[str, str]]:
+        """Groups and client ids of all consumers that are connected here."""
+        return [(name, one) for name, group in self.groups.items() for one in group.consumers]
+
+    def consumer_here(self, group: str, client_id: str) -> Consumer | None:
+        found = self.groups.get(group)
+        return None if found is None else found.consumers.get(client_id)
 
     def producer(self, client_id: str) -> Channel | None:
         """The client's connection, in whatever group it produces."""

@@ -65,6 +65,7 @@ from stratamq_gateway.grouping import (
     LockQueues,
     Unregister,
 )
+from stratamq_gateway.locks import BrokerLocks
 from stratamq_gateway.members import ConnectedClients
 from stratamq_gateway.repeats import RepeatedSends, is_kept
 from stratamq_gateway.replying import PassReply
@@ -76,6 +77,7 @@ def handlers_of(
     where: BrokerName,
     brokers: Brokers,
     members: ConnectedClients,
+    locks: BrokerLocks,
     retry_topics: RetryTopics,
     own: AsyncClient,
     config: GatewayConfig,
@@ -85,7 +87,7 @@ def handlers_of(
     """`own`: with the broker's own rights, for what the gateway does for itself."""
     reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
     return {
-        **_of_clients(members, retry_topics, own, clock),
+        **_of_clients(members, locks, retry_topics, own, clock),
         **_of_producers(where, retry_topics, own, config, clock),
         **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
@@ -189,6 +191,7 @@ def _of_producers(
 
 def _of_clients(
     members: ConnectedClients,
+    locks: BrokerLocks,
     retry_topics: RetryTopics,
     own: AsyncClient,
     clock: Clock,
@@ -210,6 +213,6 @@ def _of_clients(
         RequestCode.CHECK_CLIENT_CONFIG: CheckSubscription(),
         RequestCode.UNREGISTER_CLIENT: Unregister(members),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: ListConsumers(members),
-        RequestCode.LOCK_BATCH_MQ: LockQueues(members, own, clock, lock=True),
-        RequestCode.UNLOCK_BATCH_MQ: LockQueues(members, own, clock, lock=False),
+        RequestCode.LOCK_BATCH_MQ: LockQueues(locks, clock, lock=True),
+        RequestCode.UNLOCK_BATCH_MQ: LockQueues(locks, clock, lock=False),
     }

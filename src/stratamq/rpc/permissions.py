@@ -236,6 +236,9 @@ RULES = {
     "ReplayDeadLetters": MethodRule((_groups(MANAGE, "group"),), audited=True),
     "EndTransaction": MethodRule((_topics(PRODUCE, "messages.topic"),)),
     "CheckTransactions": MethodRule((_topics(PRODUCE, "topics"),)),
+    "ShareMembers": MEMBER,
+    "ListClassicMembers": GROUP_STATE,
+    "LockQueues": MEMBER,
     # --- the gateway ---
     "GetGatewayStatus": OBSERVE,
     # --- the console ---

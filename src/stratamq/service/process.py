@@ -81,9 +81,11 @@ class Service(Generic[Config]):
         doc: str | None,
         *,
         max_message_bytes: Callable[[Config], int] = lambda _: MAX_MESSAGE_BYTES,
+        instance: Callable[[Config], str] = lambda _: "",
     ) -> None:
         """Reads the command line, whose --help shows `doc`; the log goes where the settings send
-        it, and the room's lock on the store is taken.
+        it, and the room's lock on the store is taken. `instance`: what tells several processes of
+        the room over one store apart; that of "" is the one that clients are told of.
 
         ConfigurationError for the settings; StoreRefusedError when another process has the lock,
         or for a directory without its log.
@@ -93,15 +95,16 @@ class Service(Generic[Config]):
         self._arguments = arguments
         self.config = load(settings, room, arguments.toml_path, overrides=arguments.overrides)
         config = self.config
+        process = f"{room}{instance(config)}"
         logs = config.root / LOGS_DIRECTORY
-        logging.configure(room, config.log_format == "json", config.log_level, directory=logs)
+        logging.configure(process, config.log_format == "json", config.log_level, directory=logs)
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
         log.info("settings", extra=chosen(config, room))
         use_file_modes(arguments.toml_path, arguments.overrides, (*SECTIONS, room))
         self.clock = SystemClock()
         self.random = random.SystemRandom()
         self.files = store_files(config.root)
-        self._lock = take_room_lock(self.files, room)
+        self._lock = take_room_lock(self.files, process)
         self.tls = shared_settings(TlsConfig, TLS, arguments, room)
         self.endpoints = Endpoints(
             config.root, _named_log(config), credentials=self.tls.credentials()
@@ -114,7 +117,7 @@ class Service(Generic[Config]):
         self.recorder = recorder_of(shared_settings(TracingConfig, TRACING, arguments, room), room)
         """None: traces are off."""
         self.server = Server(
-            room,
+            process,
             root=config.root,
             advertised_host=config.advertised_host,
             metrics_address=config.metrics_address,

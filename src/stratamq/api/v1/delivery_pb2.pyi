@@ -530,3 +530,115 @@ class CheckTransactionsResponse(_message.Message):
     queue_offset: int
     frame: bytes
     def __init__(self, message: _Optional[_Union[HalfMessage, _Mapping]] = ..., number: _Optional[int] = ..., queue_offset: _Optional[int] = ..., frame: _Optional[bytes] = ...) -> None: ...
+
+class ShareMembersRequest(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[MemberChange]
+    def __init__(self, changes: _Optional[_Iterable[_Union[MemberChange, _Mapping]]] = ...) -> None: ...
+
+class ShareMembersResponse(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[MemberChange]
+    def __init__(self, changes: _Optional[_Iterable[_Union[MemberChange, _Mapping]]] = ...) -> None: ...
+
+class MemberChange(_message.Message):
+    __slots__ = ("gateway", "group", "client_id", "member")
+    GATEWAY_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    gateway: int
+    group: str
+    client_id: str
+    member: bytes
+    def __init__(self, gateway: _Optional[int] = ..., group: _Optional[str] = ..., client_id: _Optional[str] = ..., member: _Optional[bytes] = ...) -> None: ...
+
+class ClassicMember(_message.Message):
+    __slots__ = ("address", "language", "version", "consume_type", "message_model", "consume_from_where", "subscriptions", "since_ms")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_TYPE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_MODEL_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_FROM_WHERE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    language: str
+    version: int
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: _containers.RepeatedCompositeFieldContainer[ClassicSubscription]
+    since_ms: int
+    def __init__(self, address: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[int] = ..., consume_type: _Optional[str] = ..., message_model: _Optional[str] = ..., consume_from_where: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[ClassicSubscription, _Mapping]]] = ..., since_ms: _Optional[int] = ...) -> None: ...
+
+class ClassicSubscription(_message.Message):
+    __slots__ = ("topic", "expression", "kind", "version")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    expression: str
+    kind: str
+    version: int
+    def __init__(self, topic: _Optional[str] = ..., expression: _Optional[str] = ..., kind: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class ListClassicMembersRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class ListClassicMembersResponse(_message.Message):
+    __slots__ = ("members", "truncated", "now_ms")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[ListedClassicMember]
+    truncated: bool
+    now_ms: int
+    def __init__(self, members: _Optional[_Iterable[_Union[ListedClassicMember, _Mapping]]] = ..., truncated: bool = ..., now_ms: _Optional[int] = ...) -> None: ...
+
+class ListedClassicMember(_message.Message):
+    __slots__ = ("client_id", "member")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    member: ClassicMember
+    def __init__(self, client_id: _Optional[str] = ..., member: _Optional[_Union[ClassicMember, _Mapping]] = ...) -> None: ...
+
+class LockedQueue(_message.Message):
+    __slots__ = ("broker", "topic", "queue_id")
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    broker: str
+    topic: str
+    queue_id: int
+    def __init__(self, broker: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
+
+class LockQueuesRequest(_message.Message):
+    __slots__ = ("group", "client_id", "queues", "unlock", "kept")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    UNLOCK_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    client_id: str
+    queues: _containers.RepeatedCompositeFieldContainer[LockedQueue]
+    unlock: bool
+    kept: bool
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[LockedQueue, _Mapping]]] = ..., unlock: bool = ..., kept: bool = ...) -> None: ...
+
+class LockQueuesResponse(_message.Message):
+    __slots__ = ("queues", "unknown")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[LockedQueue]
+    unknown: _containers.RepeatedCompositeFieldContainer[LockedQueue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[LockedQueue, _Mapping]]] = ..., unknown: _Optional[_Iterable[_Union[LockedQueue, _Mapping]]] = ...) -> None: ...

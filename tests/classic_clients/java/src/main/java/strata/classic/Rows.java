@@ -122,6 +122,7 @@ public final class Rows {
         rows.put("pull", this::pull);
         rows.put("lite-pull", this::litePull);
         rows.put("rebalance", this::rebalance);
+        rows.put("two-gateways", this::twoGateways);
         rows.put("quick-start", this::quickStart);
         rows.put("new-group", this::newGroup);
         rows.put("first-pull", this::firstPull);
@@ -909,6 +910,27 @@ public final class Rows {
         ended.set(true);
         sending.join(20_000);
         until(() -> received.bodies().equals(numbered(sent.get())), 30, () -> received.bodies().size() + " of " + sent.get());
+    }
+
+    /** The second consumer is at the broker's other gateway, the property `second`. Both divide the queues, and each message comes once. */
+    private void twoGateways() throws Exception {
+        String topic = topic("two-gateways");
+        DefaultMQProducer producer = producer();
+        create(producer, topic, 8, 6);
+        Rows elsewhere = new Rows(System.getProperty("second"));
+        Received received = new Received();
+        DefaultMQPushConsumer first = started(topic, "g" + topic, "*", received, received);
+        DefaultMQPushConsumer second = elsewhere.started(topic, "g" + topic, "*", received, received);
+        closing.addAll(elsewhere.closing);
+        until(() -> queues(first, topic) == 4 && queues(second, topic) == 4, 60, () -> queues(first, topic) + " and " + queues(second, topic));
+        for (int i = 0; i < 200; i++) {
+            producer.send(new Message(topic, bytes("m" + i)));
+        }
+        received.await(200, 60);
+        received.quiet(3);
+        require(received.all().size() == 200, received.all().size());
+        second.shutdown();
+        until(() -> queues(first, topic) == 8, 60, () -> queues(first, topic));
     }
 
     private static long queues(DefaultMQPushConsumer consumer, String topic) {

@@ -1,0 +1,113 @@
+"""The part of DeliveryService that is for gateways: classic members, and locks of queues."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+from stratamq.api.v1 import delivery_pb2 as pb
+from stratamq.errors import InvalidRequestError, NotWritableError
+from stratamq.files.port import Clock
+from stratamq.follow.own_log import OwnLog
+from stratamq.service.entrance import Call
+from stratamq.service.queue_locks import QueueLocks, QueueName
+from stratamq_delivery.classic_members import (
+    LONGEST_NAME_BYTES,
+    ClassicMembers,
+    GatewayStream,
+    MemberKey,
+)
+
+MAX_QUEUES = 1_000
+"""A request for locks has no more."""
+MAX_LISTED = 10_000
+
+
+class ForGateways:
+    """Belongs to the event loop."""
+
+    def __init__(self, log: OwnLog, clock: Clock) -> None:
+        self._members = ClassicMembers()
+        self._locks = QueueLocks(clock)
+        self._log = log
+        self._clock = clock
+
+    async def drain(self) -> None:
+        """End the gateways' streams: the service stops."""
+        self._members.end()
+
+    async def ShareMembers(
+        self, requests: AsyncIterator[pb.ShareMembersRequest], call: Call
+    ) -> AsyncIterator[pb.ShareMembersResponse]:
+        stream = self._members.open()
+        reading = asyncio.create_task(self._hear(requests, stream))
+        reading.add_done_callback(lambda _: stream.end())
+        try:
+            yield pb.ShareMembersResponse()  # the gateway is heard
+            while not stream.ended:
+                stream.moved.clear()
+                while changes := stream.next():
+                    yield pb.ShareMembersResponse(
+                        changes=[
+                            pb.MemberChange(
+                                gateway=key.gateway,
+                                group=key.group,
+                                client_id=key.client_id,
+                                member=member,
+                            )
+                            for key, member in changes.items()
+                        ]
+                    )
+                    await asyncio.sleep(0)
+                await stream.moved.wait()
+            if reading.done():
+                reading.result()
+        finally:
+            reading.cancel()
+            while self._members.close(stream):
+                await asyncio.sleep(0)
+
+    async def _hear(
+        self, requests: AsyncIterator[pb.ShareMembersRequest], stream: GatewayStream
+    ) -> None:
+        async for request in requests:
+            for one in request.changes:
+                key = MemberKey(one.gateway, one.group, one.client_id)
+                self._members.say(stream, key, one.member)
+            await asyncio.sleep(0)
+
+    async def ListClassicMembers(
+        self, request: pb.ListClassicMembersRequest, call: Call
+    ) -> pb.ListClassicMembersResponse:
+        response = pb.ListClassicMembersResponse(now_ms=self._clock.wall_ms())
+        for client_id, member in self._members.of_group(request.group):
+            if len(response.members) == MAX_LISTED:
+                response.truncated = True
+                break
+            said = pb.ClassicMember.FromString(member)
+            response.members.add(client_id=client_id, member=said)
+        return response
+
+    async def LockQueues(self, request: pb.LockQueuesRequest, call: Call) -> pb.LockQueuesResponse:
+        if len(request.queues) > MAX_QUEUES:
+            raise InvalidRequestError(f"a request is for at most {MAX_QUEUES} queues")
+        names = {one.broker for one in request.queues} | {one.topic for one in request.queues}
+        for name in (request.group, request.client_id, *names):
+            if len(name.encode()) > LONGEST_NAME_BYTES:
+                raise InvalidRequestError(f"a name has at most {LONGEST_NAME_BYTES} bytes")
+        asked = [QueueName(one.broker, one.topic, one.queue_id) for one in request.queues]
+        if request.unlock:
+            self._locks.unlock(request.group, request.client_id, asked)
+            return pb.LockQueuesResponse()
+        state = await self._log.facts()
+        if not state.is_master:
+            raise NotWritableError("queues are locked at the master", "role")
+        self._locks.settle(state)
+        locked = self._locks.lock(request.group, request.client_id, asked, kept=request.kept)
+        return pb.LockQueuesResponse(
+            queues=_messages(locked.granted), unknown=_messages(locked.unknown)
+        )
+
+
+def _messages(queues: Iterable[QueueName]) -> list[pb.LockedQueue]:
+    return [
+        pb.LockedQueue(broker=one.broker, topic=one.topic, queue_id=one.queue_id) for one in queues
+    ]
