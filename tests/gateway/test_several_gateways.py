@@ -89,6 +89,10 @@ def test_tools_see_the_members_of_all_gateways_at_each(broker):
         assert list(listed["subscriptionTable"]) == ["steps"]
         assert "seen" in second.ask(300, topic="steps").document["groupList"]
         assert "seen" in second.ask(201).document["subscriptionGroupTable"]
+        with connect(broker.root) as own:
+            (known,) = own.group_members("seen")
+        assert (known.client_id, known.address) == ("one", f"{host}:{port}")
+        assert dict(known.topics) == {"steps": ()} and known.since_ms > 0
         asked = second.ask(307, consumerGroup="seen", clientId="one")
         assert asked.code != 0 and "another gateway" in asked.remark
 

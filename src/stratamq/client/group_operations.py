@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stratamq.api.v1 import dispatcher_pb2
+from stratamq.api.v1 import delivery_pb2, dispatcher_pb2
 from stratamq.client.operations import Operation, wire_message
 from stratamq.client.values import GroupMember, GroupQueue
 from stratamq.errors import InvalidRequestError
@@ -127,6 +127,28 @@ def group_members(group: str) -> Operation[list[GroupMember]]:
 
     request = wire_message(dispatcher_pb2.ListGroupMembersRequest, group=group)
     return Operation(METHODS["ListGroupMembers"], request, result)
+
+
+def classic_members(group: str) -> Operation[list[GroupMember]]:
+    """Those that consume by RocketMQ's classic protocol. Which queues they read, they decide."""
+
+    def result(response: delivery_pb2.ListClassicMembersResponse) -> list[GroupMember]:
+        return [
+            GroupMember(
+                group,
+                one.client_id,
+                one.member.address,
+                {each.topic: () for each in one.member.subscriptions},
+                one.member.since_ms,
+                response.now_ms,
+                last_commit_ms=0,
+                streaming=True,
+            )
+            for one in response.members
+        ]
+
+    request = wire_message(delivery_pb2.ListClassicMembersRequest, group=group)
+    return Operation(METHODS["ListClassicMembers"], request, result)
 
 
 def delete_group(group: str, topic: str = "") -> Operation[int]:

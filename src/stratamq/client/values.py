@@ -175,11 +175,12 @@ class GroupQueue:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A client that reads with a group's name, as its broker's dispatcher knows it.
+    """A client that reads with a group's name, as its broker knows it.
 
     Times: wall clock of the broker, in milliseconds. `topics`: the queues that it reads, ascending,
     by topic. Listed while a stream of it is open, for 5 s behind one that ended at its deadline,
-    and for 45 s behind its last pull; since the dispatcher's start.
+    and for 45 s behind its last pull; since the dispatcher's start. Consumers by RocketMQ's
+    classic protocol are listed while they are connected, with topics and no queues.
     """
 
     group: str

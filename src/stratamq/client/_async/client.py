@@ -48,7 +48,7 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.log_state import LogState
 from stratamq.rpc.endpoints import Endpoints
 
@@ -423,9 +423,9 @@ class AsyncClient:
         return sorted(found, key=lambda one: (one.group, one.broker, one.queue_id))
 
     async def group_members(self, group: str) -> list[GroupMember]:
-        """List the clients that read for the group now, by client id and broker."""
-        operation = group_operations.group_members(group)
-        found = await self._brokers.merged(lambda broker: broker.run(operation))
+        """List the clients that read for the group now, by client id and broker. Those of
+        RocketMQ's classic protocol are left out while no delivery service answers."""
+        found = await self._brokers.merged(lambda broker: _members(broker, group))
         return sorted(found, key=lambda one: (one.client_id, one.broker))
 
     # --- listings and states ---
@@ -510,3 +510,11 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+async def _members(broker: AsyncBroker, group: str) -> list[GroupMember]:
+    found = await broker.run(group_operations.group_members(group))
+    try:
+        return found + await broker.run_soon(group_operations.classic_members(group))
+    except (UnavailableError, InvalidRequestError):
+        return found  # no delivery service answers, or an older one

@@ -49,7 +49,7 @@ from stratamq.client.values import (
     Topic,
     Unit,
 )
-from stratamq.errors import InvalidRequestError, StrataError
+from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.log_state import LogState
 from stratamq.rpc.endpoints import Endpoints
 
@@ -410,9 +410,9 @@ class Client:
         return sorted(found, key=lambda one: (one.group, one.broker, one.queue_id))
 
     def group_members(self, group: str) -> list[GroupMember]:
-        """List the clients that read for the group now, by client id and broker."""
-        operation = group_operations.group_members(group)
-        found = self._brokers.merged(lambda broker: broker.run(operation))
+        """List the clients that read for the group now, by client id and broker. Those of
+        RocketMQ's classic protocol are left out while no delivery service answers."""
+        found = self._brokers.merged(lambda broker: _members(broker, group))
         return sorted(found, key=lambda one: (one.client_id, one.broker))
 
     # --- listings and states ---
@@ -495,3 +495,11 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _members(broker: Broker, group: str) -> list[GroupMember]:
+    found = broker.run(group_operations.group_members(group))
+    try:
+        return found + broker.run_soon(group_operations.classic_members(group))
+    except (UnavailableError, InvalidRequestError):
+        return found  # no delivery service answers, or an older one
