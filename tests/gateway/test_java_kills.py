@@ -88,16 +88,16 @@ def test_clients_go_on_when_any_process_is_killed_and_all_that_was_answered_come
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_queues_in_order_stay_with_their_client_when_the_gateway_is_killed(tmp_path, version):
-    """Its locks are gone with it. The client says which it has, and others wait."""
+def test_queues_in_order_stay_with_their_client_when_their_locks_are_lost(tmp_path, version):
+    """Locks are gone with the delivery service. The client says which it has, and others wait."""
     address = f"127.0.0.1:{free_port()}"
     settings = (f"gateway.remoting_address={address}", f"commitlog.store_host={address}")
     with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
         broker.start(ROOMS)
         with playing(version, address, "orderly-kill") as row:
             assert row.hear() == "going"
-            broker.kill(GATEWAY)
-            broker.start([GATEWAY])
+            broker.kill(GATEWAY, DELIVERY)
+            broker.start([DELIVERY, GATEWAY])
             row.say("killed")
             assert row.end() == "orderly-kill\tok\n"
 
