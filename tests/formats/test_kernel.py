@@ -13,6 +13,7 @@ from stratamq.formats import frame as frames
 from stratamq.formats import kernel
 from stratamq.formats.checksums import crc32_of_each, crc32_of_even
 from stratamq.formats.columns import FrameColumns, body_checksums_hold, columns_at, frame_columns
+from stratamq.formats.crc import reference_crc32_31
 from stratamq.formats.dispatch import displaced_columns
 from stratamq.formats.frame_scan import scan_frames
 from stratamq.formats.frame_verify import NOWHERE, first_damaged
@@ -21,7 +22,6 @@ from stratamq.formats.property_crc import fill_property_crc, reserve
 from stratamq.formats.text_groups import group_texts
 from tests.formats import strategies
 from tests.formats.shapes import FRAMES, V4, V6
-from tests.support.crc_reference import reference_crc32_31
 from tests.support.fixtures import ALL_STORES, log_files, unpack
 from tests.support.kernels import agree, current
 

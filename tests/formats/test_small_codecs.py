@@ -12,7 +12,7 @@ from stratamq.errors import CorruptRecordError, InvalidRequestError
 from stratamq.formats import delay
 from stratamq.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from stratamq.formats.compression import decompress_body
-from stratamq.formats.crc import crc32_31
+from stratamq.formats.crc import crc32_31, reference_crc32_31
 from stratamq.formats.file_names import (
     index_name,
     next_index_name,
@@ -43,7 +43,6 @@ from stratamq.formats.text import decode_text, encode_text, utf16_length
 from stratamq.formats.topics import is_system_topic, validate_topic_name
 from tests.formats import strategies
 from tests.support.compressing import compress_body
-from tests.support.crc_reference import reference_crc32_31
 from tests.support.patience import patient
 
 

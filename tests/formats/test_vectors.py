@@ -5,7 +5,7 @@ import pytest
 from stratamq.formats import frame as frames
 from stratamq.formats import sysflag
 from stratamq.formats.checkpoint import decode_checkpoint, encode_checkpoint
-from stratamq.formats.crc import crc32_31
+from stratamq.formats.crc import crc32_31, reference_crc32_31
 from stratamq.formats.delay import dispatch_tags_code
 from stratamq.formats.file_names import offset_name, parse_offset_name
 from stratamq.formats.frame import Blank, Frame
@@ -33,7 +33,6 @@ from stratamq.formats.queue_unit import (
     is_extension_address,
 )
 from stratamq.formats.transaction_state import STATES, iter_states
-from tests.support.crc_reference import reference_crc32_31
 from tests.support.fixtures import vectors
 from tests.support.index_files import IndexFileBuilder
 
