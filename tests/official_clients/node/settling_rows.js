@@ -165,6 +165,7 @@ module.exports = {
         await sender.send(message('reached', 'before'));
         await ackAll(worker, await some(worker, 1));
         await until(() => pushed.includes('before'), () => 'the push consumer has nothing');
+        const lastSeen = Date.now();
         await killed();
         const began = Date.now();
         const found = [];
@@ -175,7 +176,8 @@ module.exports = {
         }, () => 'the simple consumer has nothing');
         await until(() => pushed.includes('after'), () => 'the push consumer has nothing more');
         const took = Date.now() - began;
-        must(took < 30_000, `after ${took} ms`);
+        // gRPC's own wait between two connections grows with the time for which the broker is away.
+        must(took < Math.max(30_000, began - lastSeen), `after ${took} ms`);
         await ackAll(worker, found);
       }))));
   },
