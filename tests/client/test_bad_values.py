@@ -8,6 +8,7 @@ from stratamq.client.units import perhaps_stored
 from stratamq.errors import InvalidRequestError, OffsetOutOfRangeError, UnavailableError
 from tests.client.reading import send
 from tests.support.brokers import Broker
+from tests.support.waiting import until
 
 BAD = {
     "queue of a fraction": {"queue_id": 1.5},
@@ -114,6 +115,7 @@ def test_a_callback_of_an_interruption_may_raise_anything(own_log, opened, raise
         producer.send("t", b"first", queue_id=0).result()
         own_log.kill("commitlog")
         pending = [producer.send("t", b"more", queue_id=0) for _ in range(10)]
+        until(lambda: told, "the producer waits for the log")
         own_log.start(["commitlog"])
         offsets = [delivery.result().queue_offset for delivery in pending]
     assert offsets == list(range(offsets[0], offsets[0] + 10))
