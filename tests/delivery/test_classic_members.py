@@ -6,6 +6,7 @@ from stratamq_delivery import classic_members
 from stratamq_delivery.classic_members import BATCH, GONE_AT_ONCE, ClassicMembers, MemberKey
 
 from stratamq.errors import BusyError, InvalidRequestError
+from stratamq.service import classic_calls
 
 ONE, TWO = MemberKey(1, "g", "one"), MemberKey(2, "g", "two")
 
@@ -86,6 +87,6 @@ def test_members_are_bounded(members, monkeypatch):
         with pytest.raises(InvalidRequestError):
             members.say(stream, wrong, b"1")
     with pytest.raises(InvalidRequestError):
-        members.say(stream, ONE, bytes(classic_members.MAX_MEMBER_BYTES + 1))
+        members.say(stream, ONE, bytes(classic_calls.MAX_MEMBER_BYTES + 1))
     members.close(stream)
     assert len(members) == 0

@@ -209,7 +209,7 @@ class Found:
     honest_ms: list[float] = field(default_factory=list)
     honest_failure: str = ""
     failures: list[str] = field(default_factory=list)
-    """Of tasks."""
+    """Why tasks have ended too early."""
 
     def lines(self) -> Iterator[str]:
         yield f"{sum(self.frames.values())} frames in {self.seconds:.0f} s"

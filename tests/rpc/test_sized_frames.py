@@ -19,7 +19,7 @@ class Received(SizedFrames):
         self.frames.append(bytes(frame))
 
     def come(self, most: int) -> None:
-        """As the event loop receives."""
+        """The way the event loop receives."""
         buffer = self.get_buffer(-1)
         count = min(most, len(self.bytes), len(buffer))
         buffer[:count], self.bytes = self.bytes[:count], self.bytes[count:]

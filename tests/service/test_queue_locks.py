@@ -64,8 +64,8 @@ def test_a_broker_that_becomes_the_master_has_no_locks_of_before(clock, locks, b
 
 
 def test_a_table_that_has_learned_goes_on_with_who_has_a_lock_and_knows_of_no_others(clock, locks):
-    """As of a gateway, while the delivery service does not answer: another gateway may have given
-    what is not here."""
+    """A gateway while the delivery service does not answer: another gateway may have given what is
+    not here."""
     clock.advance_ms(STOPS_S * 1_000 + 1)
     locks.learn("g", "one", [FIRST, SECOND], [FIRST, SECOND])
     locks.learn("g", "one", [SECOND], [])

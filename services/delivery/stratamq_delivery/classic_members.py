@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stratamq.errors import BusyError, InvalidRequestError
+from stratamq.service.classic_calls import MAX_MEMBER_BYTES
 
 MAX_MEMBERS = 100_000
 MAX_BYTES = 64 << 20
 """All members of the broker have no more. A gateway with one more works alone."""
-MAX_MEMBER_BYTES = 64 << 10
 LONGEST_NAME_BYTES = 255
 BATCH = 32
 """Members that are told at once: a gateway works on them for less than a millisecond."""

@@ -7,6 +7,7 @@ from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError
 from stratamq.files.port import Clock
 from stratamq.follow.own_log import OwnLog
+from stratamq.service.classic_calls import MAX_LOCKED
 from stratamq.service.entrance import Call
 from stratamq.service.queue_locks import QueueLocks, QueueName
 from stratamq_delivery.classic_members import (
@@ -16,8 +17,6 @@ from stratamq_delivery.classic_members import (
     MemberKey,
 )
 
-MAX_QUEUES = 1_000
-"""A request for locks has no more."""
 MAX_LISTED = 10_000
 
 
@@ -87,8 +86,8 @@ class ForGateways:
         return response
 
     async def LockQueues(self, request: pb.LockQueuesRequest, call: Call) -> pb.LockQueuesResponse:
-        if len(request.queues) > MAX_QUEUES:
-            raise InvalidRequestError(f"a request is for at most {MAX_QUEUES} queues")
+        if len(request.queues) > MAX_LOCKED:
+            raise InvalidRequestError(f"a request is for at most {MAX_LOCKED} queues")
         names = {one.broker for one in request.queues} | {one.topic for one in request.queues}
         for name in (request.group, request.client_id, *names):
             if len(name.encode()) > LONGEST_NAME_BYTES:
