@@ -41,7 +41,7 @@ class Machine:
     def due_ms(self) -> int | None:
         return None if self.name == "a" else 7
 
-    def acknowledged(self, records) -> None:
+    def acknowledged(self, records, *, is_flushed) -> None:
         self.mine += [record.topic for record in records]
 
     def refused(self, record, error) -> None:
@@ -53,7 +53,7 @@ def test_each_machine_is_the_first_in_turn_and_hears_of_its_own_records():
     room = Delivery([a, b], FoldPlace())
     assert [{one.topic for one in room.take(0, 5)} for _ in range(4)] == [{"a"}, {"b"}] * 2
     (of_a,), (of_b,) = room.take(0, 1), room.take(0, 1)
-    room.acknowledged([of_b, of_a, of_b])
+    room.acknowledged([of_b, of_a, of_b], is_flushed=True)
     room.refused(of_b, ValueError())
     assert (a.mine, b.mine) == (["a"], ["b", "b", "refused b"])
     assert room.due_ms() == 7

@@ -345,3 +345,56 @@ def test_what_was_not_stored_in_an_older_generation_stays_away():
     broker.set_role(RoleChange(Role.ASYNC_MASTER))
     service.settle()
     assert service.appends.is_active and groups.queue(PLACES[0]) is None
+
+
+def acknowledged_in(broker: GroupsBroker) -> list[StrataError | None]:
+    """The answer to an acknowledgement that the log has answered, and the fold has not read."""
+    service, groups = broker.service, given_out(broker)
+    service.settle()
+    answers: list[StrataError | None] = []
+    groups.decide(PLACES[0], Completed(((0, 2),), 7))
+    groups.promise(answers.append)
+    assert service.send() and not answers
+    service.wire.read()
+    broker.store.settle()
+    service.receive()
+    assert groups.folded(PLACES[0]).floor == 0
+    return answers
+
+
+def test_an_acknowledgement_is_answered_once_the_log_has_flushed_it():
+    """Not some milliseconds later, when the fold reads it; the next record goes out, too."""
+    broker = GroupsBroker(flush_disk_type="SYNC_FLUSH")
+    assert acknowledged_in(broker) == [None]
+    groups, answers = broker.service.groups, []
+    groups.promise(answers.append)
+    assert answers == [None]
+    groups.decide(PLACES[0], HandedOut(((2, 3),), 8, 1, FAR_MS, "worker", False))
+    assert broker.service.send()
+    broker.service.settle()
+    (held,) = groups.folded(PLACES[0]).holds
+    assert (held.token, groups.folded(PLACES[0]).floor) == (8, 2)
+
+
+def test_a_log_that_flushes_later_does_not_acknowledge_before():
+    """Its PUT_OK does not say that a record outlives a loss of power."""
+    broker = GroupsBroker(flush_disk_type="ASYNC_FLUSH", flush_interval_ms=1_000)
+    assert acknowledged_in(broker) == []
+    assert broker.service.send() is None
+
+
+def test_the_whole_state_is_sent_once_while_the_fold_is_behind():
+    broker = GroupsBroker(flush_disk_type="SYNC_FLUSH")
+    service, groups = broker.service, given_out(broker)
+    for number in range(5):
+        if number == 1:
+            service.follow()
+        if service.send():
+            service.wire.read()
+        broker.store.settle()
+        service.receive()
+    assert groups.newest_whole < 0
+    bodies = [frame.body for frame in broker.store.frames() if frame.topic == RECORDS]
+    assert sum(decode(body).is_last for body in bodies) == 1
+    service.settle()
+    assert groups.newest_whole >= 0

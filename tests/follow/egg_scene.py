@@ -81,7 +81,7 @@ class Service:
             wire = Wire(log, self.appends.opening(), self.broker.newest)
             if wire.is_open:
                 self.wire = wire
-                limits = AppendLimits(SHAPE, SEGMENT_BYTES - 8, 64)
+                limits = AppendLimits(SHAPE, SEGMENT_BYTES - 8, 64, sync_flush=log.sync_flush)
                 now_ms = log.store_clock.wall_ms()
                 self.appends.opened(limits, log.offsets.appended, now_ms)
 

@@ -393,7 +393,7 @@ class Author:
         del self.records[: self._at_a_time]
         return taken
 
-    def acknowledged(self, records) -> None:
+    def acknowledged(self, records, *, is_flushed) -> None:
         raise AssertionError
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:

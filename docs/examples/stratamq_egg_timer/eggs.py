@@ -60,7 +60,7 @@ class Eggs(Timers):
             records.append(OwnRecord(RECORDS, outcome.encode(), source=source))
         return records
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
         """Nothing to do: the fold hears of each record."""
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:

@@ -224,7 +224,7 @@ class DelayedCopies:
         queue = ANY_QUEUE if offset in self._elsewhere else _queue_of(frame)
         return replace(copy_of(frame, topic, self.source(offset), more=more), queue_id=queue)
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
         for record in records:
             if record.source is None:
                 continue  # a wish

@@ -100,10 +100,10 @@ class Delivery:
         times = [time for one in self._each() if (time := one.due_ms()) is not None]
         return min(times, default=None)
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
         for machine in self._each():
             if mine := [record for record in records if record.part == machine.name]:
-                machine.acknowledged(mine)
+                machine.acknowledged(mine, is_flushed=is_flushed)
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         self._machines[record.part].refused(record, error)

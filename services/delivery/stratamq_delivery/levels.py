@@ -210,11 +210,11 @@ class Levels:
     def _again_ms(self, waiting: Waiting) -> int:
         return waiting.due_ms if self.copies.asked.wanted(waiting.offset) is None else 0
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
         for record in records:
             if record.source is not None:
                 self._on_the_way.pop(record.source.offset, None)
-        self.copies.acknowledged(records)
+        self.copies.acknowledged(records, is_flushed=is_flushed)
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         waiting = self._on_the_way.pop(self.copies.refused(record, error), None)

@@ -147,7 +147,7 @@ class Replays:
     def due_ms(self) -> int | None:
         return 0 if self._waiting() else None
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
         self.replayed += len(records)
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:

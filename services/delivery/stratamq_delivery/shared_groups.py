@@ -2,15 +2,15 @@
 
     a call ──► decide ──► ahead ──► collected ──► in flight ──► the log ──► apply ──► folded
                                  one record at a time                        │
-               done(None) ◄── flushed, and on k slaves ◄─────────────────────┘
+               done(None) ◄── flushed, and on k slaves ◄──────┘
 
 *Folded* is the state at a position of the log, and depends on the log alone. *Ahead* is the state
 that follows once the log has every decision: a copy of each queue with open decisions, which gets
 their entries at once. The next decision is based on it. `begin` discards it: what the log does not
 have by then was not stored, and its callers are told so.
 
-What is decided while a record is in flight goes into the next one. A promise is fulfilled when the
-log has flushed its record and the fold, which reads only what k slaves have, has read it.
+What is decided while a record is in flight goes into the next one. `sent_records.py` says when a
+promise is kept.
 
 Once in each segment the whole state is written in pieces, so that it is a function of the retained
 log. A piece names a range of offsets of a queue and their state. A fold that has the state already
@@ -51,9 +51,9 @@ from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.leases import GroupLeases, Leases
 from stratamq_delivery.queue_order import Orders
 from stratamq_delivery.records import RECORDS, GroupPlace, GroupRecord, in_workers_hands
+from stratamq_delivery.sent_records import Done, SentRecords
 from stratamq_delivery.shared_queue import SharedQueue
 
-Done = Callable[[StrataError | None], None]
 Entries = list[tuple[GroupPlace, Entry]]
 
 MAX_RECORD_RUNS = 2_048
@@ -100,13 +100,11 @@ class SharedGroups:
         self._collected: Entries = []
         self._promises: list[Done] = []
         """The promises of what is collected."""
-        self._in_flight: deque[tuple[GroupRecord, list[Done]]] = deque()
+        self._sent = SentRecords()
         self._given_up: deque[GroupRecord] = deque()
         """What `give_up` took away, and the log has not shown since."""
         self._generation = 0
         """In which they were sent: what the fold sees in another one are others' records."""
-        self._stored: deque[tuple[int, list[Done]]] = deque()
-        """Records that the fold has seen: where each ends, and its promises."""
         self._fresh: set[GroupPlace] = set()
         """Folded queues that neither a snapshot nor a kept state has: they are changed in place."""
         self.dead_letters = DeadLetters(followed)
@@ -122,6 +120,8 @@ class SharedGroups:
         """Where one begins of which the last piece is still to come."""
         self._kept: deque[_Kept] = deque(maxlen=KEPT)
         self._pieces: Iterator[GroupRecord] | None = None
+        self._is_whole_sent = False
+        """The last piece, which the fold has not read."""
 
     # --- questions ---
 
@@ -177,32 +177,25 @@ class SharedGroups:
         or with UnavailableError when that is not known, and may never be."""
         if self._collected:
             self._promises.append(done)
-        elif self._in_flight:
-            self._in_flight[-1][1].append(done)
-        elif self._stored:
-            self._stored[-1][1].append(done)
         else:
-            done(None)
+            self._sent.promise(done)
 
     def moved(self, is_active: bool) -> None:
         """The log has come further; `is_active`: what is decided is appended."""
         if not is_active:
             self.give_up()
-        while self._stored and self._stored[0][0] <= self._followed.flushed:
-            for done in self._stored.popleft()[1]:
-                done(None)
+        self._sent.flushed(self._followed.flushed)
 
     def give_up(self) -> None:
         """Nothing more is appended in this generation: forget what the log may not have."""
         self.epoch += 1
-        lost = [*self._promises]
-        for _, promises in (*self._in_flight, *self._stored):
-            lost += promises
-        self._given_up += [record for record, _ in self._in_flight]
+        unread, lost = self._sent.give_up()
+        lost += self._promises
+        self._given_up += unread
         if self._collected:
             self._given_up.append(GroupRecord(tuple(self._collected)))
         self._ahead, self._collected, self._promises = {}, [], []
-        self._in_flight, self._stored, self._pieces = deque(), deque(), None
+        self._pieces, self._is_whole_sent = None, False
         self.dead_letters.give_up()
         self.settings.give_up()
         for done in lost:
@@ -221,39 +214,45 @@ class SharedGroups:
                 self.decide(place, entry)
 
     def take(self, now_ms: int, most: int) -> Sequence[OwnRecord]:
-        if self._in_flight:
+        if not self._sent.may_send:
             return []
-        taken: list[GroupRecord] = []
-        while self._collected and len(taken) < most:
+        made: list[OwnRecord] = []
+        while self._collected and len(made) < most:
             count = _count_of_a_record(self._collected)
             record = GroupRecord(tuple(self._collected[:count]))
             del self._collected[:count]
             promises: list[Done] = []
             if not self._collected:
                 promises, self._promises = self._promises, []
-            taken.append(record)
-            self._in_flight.append((record, promises))
+            made.append(self._send(record, promises))
         # What is decided is in the state that a piece describes: it comes before the piece.
-        if not self._collected and len(taken) < most:
+        if not self._collected and len(made) < most:
             if self._pieces is None and self._wants_whole:
                 self._pieces = self._whole()
             piece = next(self._pieces, None) if self._pieces is not None else None
             if piece is None:
                 self._pieces = None
             else:
-                taken.append(piece)
-                self._in_flight.append((GroupRecord(()), []))
-        made = [OwnRecord(RECORDS, records.encode(record), queue_id=0) for record in taken]
+                self._is_whole_sent |= piece.is_last
+                made.append(self._send(piece, []))
         return made or self.dead_letters.take(now_ms, most)
 
+    def _send(self, record: GroupRecord, promises: list[Done]) -> OwnRecord:
+        body = records.encode(record)
+        # A piece decides nothing that would be decided again.
+        self._sent.send(GroupRecord(()) if record.is_piece else record, body, promises)
+        return OwnRecord(RECORDS, body, queue_id=0)
+
     def due_ms(self) -> int | None:
-        if self._in_flight:
+        if not self._sent.may_send:
             return None
         has_work = self._collected or self._pieces is not None or self._wants_whole
         return 0 if has_work else self.dead_letters.due_ms()
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
-        """The fold and *flushed* say the same, also of what the log answered with a timeout."""
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
+        own = [record.body for record in records if record.topic == RECORDS]
+        if own and is_flushed:
+            self._sent.acknowledged(own[-1])
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         if record.topic == RECORDS:
@@ -334,11 +333,10 @@ class SharedGroups:
             self._whole_begins = start
         if record.is_last and self._whole_begins >= 0:
             self._whole_at, self._whole_begins = self._whole_begins, -1
-        if self._followed.generation == self._generation:
-            if self._in_flight:
-                self._stored.append((end, self._in_flight.popleft()[1]))
-            elif self._given_up:
-                self._given_up.popleft()
+            self._is_whole_sent = False
+        is_own = self._followed.generation == self._generation
+        if is_own and not self._sent.read(end) and self._given_up:
+            self._given_up.popleft()
 
     def _enter(self, place: GroupPlace, entry: Entry, *, is_piece: bool) -> None:
         if not place.topic:
@@ -381,7 +379,8 @@ class SharedGroups:
     def _wants_whole(self) -> bool:
         """The log has begun a segment, and there is a state."""
         followed = self._followed
-        if not (self._folded or self.settings.folded) or not followed.segment_bytes:
+        is_empty = not (self._folded or self.settings.folded)
+        if is_empty or self._is_whole_sent or not followed.segment_bytes:
             return False
         return self._whole_at < followed.segment_of(followed.applied)
 

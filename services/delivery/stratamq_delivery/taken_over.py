@@ -162,7 +162,7 @@ class TakenOver:
         asked = self._asked is not None and ENABLED not in self._sent
         return 0 if boundary or asked else None
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
         if self._asked is not None and any(one.body[4] == ENABLED for one in records):
             waiting, self._asked = self._asked[1], None
             for done in waiting:

@@ -171,10 +171,11 @@ class TimedMessages:
         """When the next one is due that was not taken."""
         return self._timers.due_ms()
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
         rolled = [record for record in records if record.topic == TIMER_TOPIC]
         self.rolled += len(rolled)
-        self.copies.acknowledged([record for record in records if record.topic != TIMER_TOPIC])
+        others = [record for record in records if record.topic != TIMER_TOPIC]
+        self.copies.acknowledged(others, is_flushed=is_flushed)
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         self._timers.again(self.copies.refused(record, error))

@@ -329,7 +329,7 @@ class Transactions:
             return None
         return min([self._halves.look_at_ms, *self._held.values()])
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
         """The fold says the same, also of what the log answered with a timeout. A decision that was
         answered before it is folded could be followed by another one."""
 

@@ -139,8 +139,9 @@ class Author(Protocol):
         """When there will be something to take, by the store's clock. None: not before the state
         changes."""
 
-    def acknowledged(self, records: Sequence[OwnRecord]) -> None:
-        """They are as safe as PUT_OK promises: flushed, and on k slaves."""
+    def acknowledged(self, records: Sequence[OwnRecord], *, is_flushed: bool) -> None:
+        """They are as safe as PUT_OK promises: on k slaves, and `is_flushed` if the log flushes
+        before it answers. All that was taken before them is as safe."""
 
     def refused(self, record: OwnRecord, error: StrataError) -> None:
         """The log does not take this record, now and later: InvalidRequestError, NotFoundError (no
@@ -176,6 +177,8 @@ class AppendLimits:
     batch_bytes: int = MAX_BATCH_BYTES
     batch_records: int = MAX_BATCH_RECORDS
     body_bytes: int = MAX_BATCH_BYTES
+    sync_flush: bool = False
+    """PUT_OK says that a batch is flushed."""
 
 
 @dataclass(slots=True)
@@ -306,7 +309,8 @@ class OwnAppends:
             if self._suspects:
                 self._suspects.difference_update([record.topic for record in records])
             if status is SendStatus.PUT_OK:
-                self._author.acknowledged(records)
+                is_flushed = self._limits is not None and self._limits.sync_flush
+                self._author.acknowledged(records, is_flushed=is_flushed)
             return
         # The log may have refused a batch while an earlier one waited, which fails for that.
         if self.refusal is None or is_final(error):

@@ -165,6 +165,7 @@ def limits_of(opened: pb.AppendOpened) -> AppendLimits:
         batch_bytes=opened.max_batch_bytes,
         batch_records=opened.max_batch_messages,
         body_bytes=opened.max_message_bytes,
+        sync_flush=opened.sync_flush,
     )
 
 

@@ -367,7 +367,7 @@ class Service:
             wire = Wire(log, self.appends.opening(), self._machine.newest)
             if wire.is_open:
                 self.wire = wire
-                limits = AppendLimits(SHAPE, SEGMENT_BYTES - 8, 64)
+                limits = AppendLimits(SHAPE, SEGMENT_BYTES - 8, 64, sync_flush=log.sync_flush)
                 self.appends.opened(limits, log.offsets.appended, log.store_clock.wall_ms())
 
     def send(self) -> bool:

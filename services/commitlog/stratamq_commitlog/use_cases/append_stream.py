@@ -100,6 +100,7 @@ class AppendOpened:
     appended_offset: int
     window_offset: int | None
     store_time_ms: int
+    sync_flush: bool
 
 
 class SentBatch(NamedTuple):
@@ -230,6 +231,7 @@ class AppendStream:
             appended_offset=log.offsets.appended,
             window_offset=log.window.complete_from,
             store_time_ms=log.store_clock.wall_ms(),
+            sync_flush=log.sync_flush,
         )
 
     async def _read(

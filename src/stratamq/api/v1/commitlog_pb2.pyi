@@ -152,7 +152,7 @@ class AppendOpen(_message.Message):
     def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ..., writer: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class AppendOpened(_message.Message):
-    __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames", "appended_offset", "window_offset", "store_host", "store_time_ms")
+    __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames", "appended_offset", "window_offset", "store_host", "store_time_ms", "sync_flush")
     STORE_ADDRESS_BYTES_FIELD_NUMBER: _ClassVar[int]
     BORN_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     BORN_PORT_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +167,7 @@ class AppendOpened(_message.Message):
     WINDOW_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STORE_HOST_FIELD_NUMBER: _ClassVar[int]
     STORE_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    SYNC_FLUSH_FIELD_NUMBER: _ClassVar[int]
     store_address_bytes: int
     born_address: bytes
     born_port: int
@@ -181,7 +182,8 @@ class AppendOpened(_message.Message):
     window_offset: int
     store_host: bytes
     store_time_ms: int
-    def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ..., store_host: _Optional[bytes] = ..., store_time_ms: _Optional[int] = ...) -> None: ...
+    sync_flush: bool
+    def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ..., store_host: _Optional[bytes] = ..., store_time_ms: _Optional[int] = ..., sync_flush: bool = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
     __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from", "traceparent")
