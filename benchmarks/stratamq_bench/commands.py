@@ -66,6 +66,7 @@ SPARK = "Compare reading the log as a Spark table with passing the same Arrow ba
 FRONTS = {
     "remoting": "Compare the gateway with RocketMQ itself, both under its own Java client; needs "
     "Maven.",
+    "kafka": "Compare durable bulk sends and a consumer with Kafka and RocketMQ; needs Maven.",
     "gateway": "Compare calls of RocketMQ 5's gRPC protocol with RocketMQ's proxy; needs Maven and "
     "h2load.",
 }
@@ -97,8 +98,8 @@ def register(app: typer.Typer) -> None:
     for front, question in FRONTS.items():
         bench.command(front, help=question)(_of_cases(front))
     everything = (
-        "Run all except console, delete, failover, gateway, hostile, remoting, scan, security, "
-        "shards, spark, tier, and compare them with their limits. Takes 45 minutes."
+        "Run all except console, delete, failover, gateway, hostile, kafka, remoting, scan, "
+        "security, shards, spark, tier, and compare them with their limits. Takes 45 minutes."
     )
     bench.command("all", help=everything)(_command(()))
     bench.command("draw")(draw)

@@ -69,15 +69,10 @@ WORKS = {
 
 def measure(directory: Path, options: Options) -> list[Case]:
     """Everything that is written is below `directory`. StrataError, Mismatch."""
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            raise StrataError(f"{program} is not there: Java 17 and Maven are needed")
-    if not JAVA.is_dir():
-        raise StrataError(f"{JAVA} is not there: this runs from a checkout")
+    require_java()
     with ExitStack() as stack:
-        load = stack.enter_context(JavaProgram(directory, "strata.load.Load"))
-        load.ask("nothing", fails=True)  # whatever Maven has to fetch and to build
-        sides = [_real(directory, stack), _ours(directory, stack)]
+        load = started_load(directory, stack)
+        sides = [real_broker(directory, stack), _ours(directory, stack)]
         if {"pulls", "push"} & set(options.cases):
             for side in sides:
                 filled = side.ask(load, "batches", FILL_MS, options, **_READ, threads=4, batch=128)
@@ -94,14 +89,25 @@ def measure(directory: Path, options: Options) -> list[Case]:
         return cases
 
 
+def require_java(project: Path = JAVA) -> None:
+    """StrataError when something is missing that builds or runs it."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise StrataError(f"{program} is not there: Java 17 and Maven are needed")
+    if not project.is_dir():
+        raise StrataError(f"{project} is not there: this runs from a checkout")
+
+
 class JavaProgram:
     """A Java program that answers each line by a line; killed at the block's end."""
 
-    def __init__(self, directory: Path, main: str, *arguments: object) -> None:
+    def __init__(
+        self, directory: Path, main: str, *arguments: object, project: Path = JAVA
+    ) -> None:
         self._log = directory / f"{main}.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [JAVA / "run", main, *map(str, arguments)],
+                [project / "run", main, *map(str, arguments)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
 
@@ -139,10 +145,19 @@ class JavaProgram:
         self._process.communicate()
 
 
+def started_load(
+    directory: Path, stack: ExitStack, main: str = "strata.load.Load", project: Path = JAVA
+) -> JavaProgram:
+    """Whatever Maven has to fetch and to build is there then."""
+    load = stack.enter_context(JavaProgram(directory, main, project=project))
+    load.ask("nothing", fails=True)
+    return load
+
+
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     address: str
-    """The address of the name server."""
+    """Where clients begin: the address of the name server."""
     broker: str
     pids: Mapping[str, int]
 
@@ -161,17 +176,17 @@ class _Side:
         return Measured(count, seconds, count / seconds, cpu_us, *latencies)
 
 
-def _real(directory: Path, stack: ExitStack) -> _Side:
+def real_broker(directory: Path, stack: ExitStack) -> Side:
     names, ports = free_port(), free_ports(4)
     where = directory / "real"
     where.mkdir()
     broker = JavaProgram(directory, "strata.load.RealBroker", where, names, ports + 2, ports + 3)
     stack.enter_context(broker)
     broker.line()
-    return _Side(f"127.0.0.1:{names}", f"127.0.0.1:{ports + 2}", {"broker": broker.pid})
+    return Side(f"127.0.0.1:{names}", f"127.0.0.1:{ports + 2}", {"broker": broker.pid})
 
 
-def _ours(directory: Path, stack: ExitStack) -> _Side:
+def _ours(directory: Path, stack: ExitStack) -> Side:
     address = f"127.0.0.1:{free_port()}"
     settings = {
         "gateway.remoting_address": address,
@@ -181,16 +196,16 @@ def _ours(directory: Path, stack: ExitStack) -> _Side:
     }
     broker = stack.enter_context(Broker(directory, ROOMS, settings))
     pids = {**service_pids(broker.root), GATEWAY: broker.pids[GATEWAY]}
-    return _Side(address, address, pids)
+    return Side(address, address, pids)
 
 
-def _case(name: str, load: JavaProgram, real: _Side, ours: _Side, options: Options) -> Case:
+def _case(name: str, load: JavaProgram, real: Side, ours: Side, options: Options) -> Case:
     work = WORKS[name]
     of_name = {"case": f"remoting-{name}", "title": work.title, "bars": work.bars}
     if name == "idle":
         return replace(_idle(load, real, ours, options), **of_name)
 
-    def measured(side: _Side, seconds: float = options.seconds) -> Callable[[], Measured]:
+    def measured(side: Side, seconds: float = options.seconds) -> Callable[[], Measured]:
         return lambda: side.ask(load, work.command, round(seconds * 1000), options, **work.words)
 
     for side in (real, ours):  # both have their code compiled, and their first files made
@@ -204,7 +219,7 @@ def _case(name: str, load: JavaProgram, real: _Side, ours: _Side, options: Optio
     return replace(compared(REAL, floors, rounds, options.body, **more), **of_name)
 
 
-def _idle(load: JavaProgram, real: _Side, ours: _Side, options: Options) -> Case:
+def _idle(load: JavaProgram, real: Side, ours: Side, options: Options) -> Case:
     """What the processes use while so many connections each have a pull held, and send the
     heartbeats of a client."""
     found: dict[str, float] = {}
