@@ -26,11 +26,12 @@ class Queue:
         self.history = b"first"
         self.count, self.minimum = count, minimum
 
-    async def pull(self, topic, queue_id, offset, most, wait_ms, max_bytes):
+    async def pull(self, topic, queue_id, offset, most, wait_ms, max_bytes, tags=()):
         self.asked.append((offset, most))
         first = max(offset, self.minimum)
         frames = [self._frame(number) for number in range(first, min(offset + most, self.count))]
-        return PulledFrames(b"".join(frames), self.minimum, self.count)
+        looked_to = first + len(frames)
+        return PulledFrames(b"".join(frames), self.minimum, self.count, looked_to)
 
     def _frame(self, number: int) -> bytes:
         body = self.history + b" %d" % number

@@ -154,9 +154,9 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_from():
     asyncio.run(play())
 
 
-def test_what_the_tags_leave_in_is_given_when_the_others_cannot_be_settled(monkeypatch):
+def test_what_a_filter_selects_is_given_when_the_others_cannot_be_settled(monkeypatch):
     """They would be hidden for as long as if they had been given."""
-    others, wanted = (SimpleNamespace(tag=tag) for tag in ("other", "wanted"))
+    others, wanted = (SimpleNamespace(properties={"kind": kind}) for kind in ("other", "wanted"))
     refuse = AsyncMock(side_effect=BusyError("later"))
     monkeypatch.setattr(receiving, "_settle", refuse)
     monkeypatch.setattr(receiving, "receipts_of", list)
@@ -165,7 +165,8 @@ def test_what_the_tags_leave_in_is_given_when_the_others_cannot_be_settled(monke
     session.client.run.return_value = [[(others, 1), (wanted, 1)]]
     request = pb.ReceiveMessageRequest(auto_renew=True)
     request.group.name, request.message_queue.topic.name = "g", "normal"
-    request.filter_expression.expression = "wanted"
+    request.filter_expression.type = pb.SQL
+    request.filter_expression.expression = "kind = 'wanted'"
     receive = receiving.ReceiveMessage(SystemClock())
     asked = receive.asked(request)
     assert asyncio.run(receive._take(session, request, asked, 0)) == [(wanted, 1)]

@@ -39,23 +39,23 @@ class MessageGroups:
         if self._epoch != epoch:
             self._orders.clear()
             self._epoch = epoch
-        queue = self._queue(place, epoch)
+        queue = self.queue(place, epoch)
         reads: list[ReadMessages] = []
         for (start, stop), hold in queue.ready(now_ms, most):
             count = stop - start
             reads.append(await self._reader.read(place, start, count, hold.attempt + 1, hold.token))
             most -= count
         order = await self._caught_up(place, epoch)
-        for start, stop in runs_of(order.free(self._queue(place, epoch), most)):
+        for start, stop in runs_of(order.free(self.queue(place, epoch), most)):
             reads.append(await self._reader.read(place, start, stop - start, 1, 0))
             most -= stop - start
-        if most > 0 and (not reads or self._queue(place, epoch).has_room):
+        if most > 0 and (not reads or self.queue(place, epoch).has_room):
             reads += await self._new(place, most, end, epoch)
         return reads
 
     async def _caught_up(self, place: GroupPlace, epoch: int) -> QueueOrder:
         """Every unfinished message of the queue is seen."""
-        queue = self._queue(place, epoch)
+        queue = self.queue(place, epoch)
         order = self._orders.setdefault(place, QueueOrder(queue.floor))
         order.drop_below(queue.floor)
         while order.end < queue.next:
@@ -65,11 +65,11 @@ class MessageGroups:
                 break
             count = min(READ_MESSAGES, queue.next - start)
             read = await self._reader.read(place, start, count, 1, 0)
-            queue = self._queue(place, epoch)
+            queue = self.queue(place, epoch)
             if read.gone[0] < read.gone[1]:
                 self._groups.decide(place, Completed((read.gone,), 0))
                 order.skip_to(read.gone[1])
-                queue = self._queue(place, epoch)
+                queue = self.queue(place, epoch)
             elif not read.messages:
                 raise UnavailableError(f"queue {place.queue_id} of {place.topic} cannot be read")
             for message in read.messages:
@@ -86,11 +86,11 @@ class MessageGroups:
     async def _new(self, place: GroupPlace, most: int, end: int, epoch: int) -> list[ReadMessages]:
         """Never handed out: `most` messages at the most, each of another message group."""
         count = most
-        while (start := (queue := self._queue(place, epoch)).next) < end:
+        while (start := (queue := self.queue(place, epoch)).next) < end:
             count = min(count, end - start, queue.room())
             read = await self._reader.read(place, start, count, 1, 0)
             order = await self._caught_up(place, epoch)
-            queue = self._queue(place, epoch)
+            queue = self.queue(place, epoch)
             if queue.next != start:
                 # An acknowledgement of a hand-out that a power loss took.
                 continue
@@ -127,8 +127,9 @@ class MessageGroups:
             self._groups.decide(place, PassedOver(((first, at),)))
         return ReadMessages((first, first), chosen, read.attempt, read.token)
 
-    def _queue(self, place: GroupPlace, epoch: int) -> SharedQueue:
-        """Return it as it is now: a decision may replace it."""
+    def queue(self, place: GroupPlace, epoch: int) -> SharedQueue:
+        """Return it as it is now: a decision may replace it. UnavailableError: the log may have
+        been cut since."""
         queue = self._groups.queue(place)
         if queue is None or self._groups.epoch != epoch:
             raise UnavailableError("the log has changed its master, or was restarted: ask again")

@@ -1,30 +1,38 @@
 """The messages that a hand-out is about, read from the dispatcher.
 
 New messages are read ahead: a call of the dispatcher costs both services a millisecond, whatever it
-brings, and the next hand-out of the group goes on where this one ends.
+brings, and the next hand-out of the group goes on where this one ends. For a worker that wants
+certain tags the dispatcher compares tag codes in queue units, and other messages are not read.
 """
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, overload
 
 import numpy as np
 
-from stratamq.follow.queues import QueueCalls
+from stratamq.errors import InvalidRequestError
+from stratamq.follow.queues import PulledFrames, QueueCalls
 from stratamq.formats.columns import check_body_checksums, frame_columns
 from stratamq.formats.dispatch import scan_lengths
 from stratamq.formats.frame import Frame, decode
+from stratamq.formats.properties import TAGS
 from stratamq_delivery.entries import Bounds
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.shared_queue import SharedQueue
+
+Tags = tuple[str, ...]
 
 DISPATCH_WAIT_MS = 1_000
 """How long the dispatcher may be behind this service."""
 AHEAD_MESSAGES, AHEAD_BYTES = 1_024, 1 << 20
 """What is asked for at once. A single message may be larger."""
 READ_MESSAGES = 32
+MAX_TAG_BYTES, ALL_TAGS = 16_384, "*"
+LOOKED_AT = 16_384
+"""Messages that are looked at together where few have the tag that is wanted."""
 KEPT_AHEAD_BYTES = 32 << 20
 """The limit of all queues together."""
 
@@ -95,6 +103,10 @@ class StoredRun(Sequence[CheckedMessage]):
         """The first and the last offset + 1."""
         return self._places[self._begin][0], self._places[self._end - 1][0] + 1
 
+    @property
+    def offsets(self) -> list[int]:
+        return [place[0] for place in self._places[self._begin : self._end]]
+
     def before(self, offset: int) -> int:
         """How many have a lower offset."""
         return bisect_left(self._places, (offset,), self._begin, self._end) - self._begin
@@ -102,6 +114,13 @@ class StoredRun(Sequence[CheckedMessage]):
     def _message(self, number: int) -> CheckedMessage:
         queue_offset, physical_offset, start, size = self._places[self._begin + number]
         return CheckedMessage(queue_offset, physical_offset, self._frames[start : start + size])
+
+
+def checked_tags(given: Collection[str]) -> Tags:
+    """None where each message is wanted. InvalidRequestError."""
+    if not all(given) or sum([len(tag.encode()) for tag in given]) > MAX_TAG_BYTES:
+        raise InvalidRequestError(f"tags have 1 to {MAX_TAG_BYTES} bytes, together")
+    return () if ALL_TAGS in given else tuple(sorted({*given}))
 
 
 def frames_of(messages: Sequence[CheckedMessage]) -> bytes | memoryview:
@@ -120,18 +139,35 @@ class ReadMessages:
     attempt: int
     token: int
     """The token of the hand-out that has them; 0: none."""
+    others: tuple[Bounds, ...] = ()
+    """Messages among them that have another tag than is wanted."""
 
     @property
     def runs(self) -> tuple[Bounds, ...]:
         if (whole := self._whole()) is not None:
             return (whole,)
-        return tuple(runs_of([message.queue_offset for message in self.messages]))
+        return tuple(runs_of(_offsets_of(self.messages)))
+
+    @property
+    def left_out(self) -> tuple[Bounds, ...]:
+        """What the group has done with, without a worker."""
+        return (*([self.gone] if self.gone[0] < self.gone[1] else []), *self.others)
+
+    def only(self, tags: Collection[str]) -> "ReadMessages":
+        """Those that have one of the tags; none are wanted: all."""
+        if not tags:
+            return self
+        wanted = [one for one in self.messages if one.properties.get(TAGS) in tags]
+        if len(wanted) == len(self.messages):
+            return self
+        others = {*_offsets_of(self.messages)}.difference(_offsets_of(wanted))
+        return replace(self, messages=wanted, others=tuple(runs_of(sorted(others))))
 
     def still_free(self, queue: SharedQueue, now_ms: int) -> "ReadMessages":
         """What of it may still be handed out. While it was read, a message may have been
         acknowledged, or hidden, with the receipt of a hand-out that the log has lost."""
-        whole = self._whole()
-        if whole is not None and whole[0] >= queue.next and not self.token:
+        first = self.messages[0].queue_offset if self.messages else queue.next
+        if first >= queue.next and not self.token:
             return self
         free = [one for one in self.messages if queue.is_free(one.queue_offset, self.token, now_ms)]
         return self if len(free) == len(self.messages) else replace(self, messages=free)
@@ -146,10 +182,14 @@ class ReadMessages:
 
 @dataclass(slots=True)
 class _Ahead:
-    """Consecutive messages of a queue that were read for a group and are not handed out."""
+    """Messages of a queue that were read for a group and are not handed out: consecutive ones, or
+    all that have certain tags."""
 
     epoch: int
     messages: StoredRun
+    looked_from: int
+    looked_to: int
+    """All that is wanted between these two offsets is among them."""
     bytes: int = 0
 
 
@@ -161,7 +201,7 @@ class MessageReader:
         in."""
         self._queues = queues
         self._epoch = epoch
-        self._ahead: OrderedDict[GroupPlace, _Ahead] = OrderedDict()
+        self._ahead: OrderedDict[tuple[GroupPlace, Tags], _Ahead] = OrderedDict()
         self._ahead_bytes = 0
 
     async def read(
@@ -169,18 +209,41 @@ class MessageReader:
     ) -> ReadMessages:
         """`token` 0: messages that are handed out for the first time, and read ahead."""
         if token:
-            messages, minimum = await self._pull(place, start, count)
-            return _read(start, count, messages, minimum, attempt, token)
-        ahead = self._take(place)
+            messages, pulled = await self._pull(place, start, count)
+            return _read(start, count, messages, pulled.minimum, attempt, token)
+        ahead, minimum = self._take(place, ()), start
         if ahead is None or not _has(ahead, start, count):
             epoch = self._epoch()
-            messages, minimum = await self._pull(place, start, max(count, AHEAD_MESSAGES))
-            ahead = _Ahead(epoch, messages)
-        else:
-            minimum = start
+            messages, pulled = await self._pull(place, start, max(count, AHEAD_MESSAGES))
+            ahead = _Ahead(epoch, messages, start, pulled.looked_to)
+            minimum = pulled.minimum
         end = ahead.messages.before(start + count)
-        self._keep(place, _Ahead(ahead.epoch, ahead.messages[end:]))
+        self._keep(place, (), replace(ahead, messages=ahead.messages[end:]))
         return _read(start, count, ahead.messages[:end], minimum, attempt, token)
+
+    async def tagged(
+        self, place: GroupPlace, start: int, most: int, end: int, tags: Tags
+    ) -> ReadMessages:
+        """The first of those that have one of the tags, of new messages from `start` to `end`, the
+        queue's. `others` are what lies before them; without any, all that was looked at."""
+        ahead, minimum = self._take(place, tags), start
+        if ahead is None or not ahead.looked_from <= start <= ahead.messages.bounds[0]:
+            epoch = self._epoch()
+            messages, pulled = await self._pull(place, start, AHEAD_MESSAGES, tags)
+            if not messages and pulled.looked_to > start:
+                messages, pulled = await self._pull(place, start, LOOKED_AT, tags)
+            ahead = _Ahead(epoch, messages, start, pulled.looked_to)
+            minimum = pulled.minimum
+        most = min(most, ahead.messages.before(end))
+        chosen, rest = ahead.messages[:most], ahead.messages[most:]
+        looked_to = min(rest.bounds[0] if rest else ahead.looked_to, end)
+        self._keep(place, tags, replace(ahead, messages=rest, looked_from=looked_to))
+        first = max(start, min(minimum, end))
+        runs = runs_of(chosen.offsets)
+        starts = [first, *(stop for _, stop in runs)]
+        stops = [*(begin for begin, _ in runs), max(looked_to, first)]
+        others = [(a, b) for a, b in zip(starts, stops, strict=True) if a < b]
+        return ReadMessages((start, first), chosen, 1, 0, tuple(others))
 
     async def again(
         self, place: GroupPlace, run: Bounds, attempt: int, token: int
@@ -192,15 +255,19 @@ class MessageReader:
             yield read
             start = read.messages[-1].queue_offset + 1 if read.messages else end
 
-    async def _pull(self, place: GroupPlace, start: int, count: int) -> tuple[StoredRun, int]:
-        """Messages from `start` on, and where the queue begins. CorruptRecordError: one is damaged,
-        and none of them is handed out."""
+    async def _pull(
+        self, place: GroupPlace, start: int, count: int, tags: Tags = ()
+    ) -> tuple[StoredRun, PulledFrames]:
+        """Messages from `start` on. CorruptRecordError: one is damaged, and none of them is handed
+        out."""
+        # A message that has the tag may come in an hour: nothing is waited for.
+        wait_ms = 0 if tags else DISPATCH_WAIT_MS
         pulled = await self._queues.pull(
-            place.topic, place.queue_id, start, count, DISPATCH_WAIT_MS, AHEAD_BYTES
+            place.topic, place.queue_id, start, count, wait_ms, AHEAD_BYTES, tags
         )
-        frames, end = pulled.frames, start + count
+        frames, end = pulled.frames, pulled.looked_to if tags else start + count
         if not frames:
-            return StoredRun(b"", [], 0, 0), pulled.minimum
+            return StoredRun(b"", [], 0, 0), pulled
         columns = frame_columns(
             np.frombuffer(frames, np.uint8), scan_lengths(frames, 0, len(frames))
         )
@@ -208,19 +275,19 @@ class MessageReader:
         fields = (columns.queue_offset, columns.physical_offset, columns.start, columns.size)
         places = list(zip(*[column.tolist() for column in fields], strict=True))
         messages = StoredRun(frames, places, 0, len(places))
-        return messages[messages.before(start) : messages.before(end)], pulled.minimum
+        return messages[messages.before(start) : messages.before(end)], pulled
 
-    def _take(self, place: GroupPlace) -> _Ahead | None:
-        ahead = self._ahead.pop(place, None)
+    def _take(self, place: GroupPlace, tags: Tags) -> _Ahead | None:
+        ahead = self._ahead.pop((place, tags), None)
         if ahead is not None:
             self._ahead_bytes -= ahead.bytes
         return ahead if ahead is not None and ahead.epoch == self._epoch() else None
 
-    def _keep(self, place: GroupPlace, ahead: _Ahead) -> None:
+    def _keep(self, place: GroupPlace, tags: Tags, ahead: _Ahead) -> None:
         if not ahead.messages:
             return
         ahead.bytes = ahead.messages.kept_bytes
-        self._ahead[place] = ahead
+        self._ahead[place, tags] = ahead
         self._ahead_bytes += ahead.bytes
         while self._ahead_bytes > KEPT_AHEAD_BYTES:
             _, oldest = self._ahead.popitem(last=False)
@@ -244,6 +311,12 @@ def _read(
     # What the log has deleted is gone for all workers.
     first = messages.bounds[0] if messages else min(start + count, minimum)
     return ReadMessages((start, max(start, first)), messages, attempt, token)
+
+
+def _offsets_of(messages: Sequence[CheckedMessage]) -> list[int]:
+    if isinstance(messages, StoredRun):
+        return messages.offsets
+    return [message.queue_offset for message in messages]
 
 
 def runs_of(offsets: Sequence[int]) -> list[Bounds]:

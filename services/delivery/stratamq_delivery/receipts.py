@@ -16,7 +16,7 @@ from stratamq.follow.fold import FoldPlace
 from stratamq.formats.receipts import make_receipt, split_receipt
 from stratamq.formats.source_item import MessageSource
 from stratamq_delivery.entries import Receipt
-from stratamq_delivery.reading import CheckedMessage, ReadMessages
+from stratamq_delivery.reading import CheckedMessage, ReadMessages, frames_of
 from stratamq_delivery.records import GroupPlace
 
 _FIELDS = Struct(">BiQIQq")
@@ -116,6 +116,10 @@ def handed_of(
         handed.append(Handed(ticket, read.attempt, until_ms, messages[:count]))
         messages = messages[count:]
     return handed
+
+
+def bytes_of(handed: Sequence[Handed]) -> int:
+    return sum([len(frames_of(one.messages)) for one in handed])
 
 
 def _sum(fields: bytes, group: str, topic: str, incarnation: int) -> bytes:

@@ -25,7 +25,7 @@ from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import DEFAULT
 from stratamq_delivery.leases import LONGEST_MS
 from stratamq_delivery.levels import Levels
-from stratamq_delivery.reading import frames_of
+from stratamq_delivery.reading import checked_tags, frames_of
 from stratamq_delivery.replaying import Letter
 from stratamq_delivery.schedule import HeldCounts, Schedule, Scheduled
 from stratamq_delivery.shared_queue import Hold
@@ -405,6 +405,7 @@ def _wish(request: pb.ReceiveRequest, worker: pb.Worker) -> Wish:
         request.wait_ms,
         worker.attempt_id,
         worker.leased,
+        checked_tags(worker.tags),
     )
 
 

@@ -44,8 +44,8 @@ from stratamq_delivery.judging import Judge, by_hand_out
 from stratamq_delivery.known_ends import KnownEnds
 from stratamq_delivery.leases import LONGEST_MS, AttemptsUnderWay, free_token, tokens_of
 from stratamq_delivery.message_groups import MessageGroups
-from stratamq_delivery.reading import MessageReader, ReadMessages, frames_of, runs_of
-from stratamq_delivery.receipts import Handed, encode_receipt, handed_of
+from stratamq_delivery.reading import MessageReader, ReadMessages, runs_of
+from stratamq_delivery.receipts import Handed, bytes_of, encode_receipt, handed_of
 from stratamq_delivery.records import GroupPlace
 from stratamq_delivery.replaying import Replaying
 from stratamq_delivery.replays import Replays
@@ -107,15 +107,9 @@ class Sharing:
 
     def start(self, spawn: Callable[[Work], object], export: Export) -> None:
         """Start what is done without a call. `export` reads the log's table of topics."""
-        gone = self._gone
-        for work in (
-            self.burials.run(),
-            self._floors.run(),
-            self._backlogs.run(),
-            gone.run(),
-            gone.topics.follow(export),
-        ):
-            spawn(work)
+        for part in (self.burials, self._floors, self._backlogs, self._gone):
+            spawn(part.run())
+        spawn(self._gone.topics.follow(export))
 
     # --- hand out ---
 
@@ -138,7 +132,8 @@ class Sharing:
 
     async def _first_found(self, wishes: Sequence[Wish], line: WaitingLine) -> list[list[Handed]]:
         loop, wish = asyncio.get_running_loop(), wishes[0]
-        deadline = loop.time() + wish.wait_ms / 1000
+        began = loop.time()
+        deadline = began + wish.wait_ms / 1000
         while True:
             self.now_ms()
             self._calls.require_newest(wish)
@@ -149,7 +144,8 @@ class Sharing:
             queues = await self._all_queues_of(wish.group, wish.topic)
             handed = await self._look_for_each(wishes, line, queues)
             now = loop.time()
-            if any(handed) or (now >= deadline and self._busy.isdisjoint(queues)):
+            looks_on = line.news != news and now < began + READ_S
+            if any(handed) or (now >= deadline and self._busy.isdisjoint(queues) and not looks_on):
                 return handed
             if line.news == news:
                 await line.wait(max(deadline, now + READ_S), self._ready_at(queues))
@@ -227,7 +223,7 @@ class Sharing:
                     raise
                 break
             found[number] = handed
-            size += _bytes_of(handed)
+            size += bytes_of(handed)
             if size >= ANSWER_BYTES:
                 break
         return found
@@ -247,13 +243,13 @@ class Sharing:
         for number, place in enumerate(queues):
             queue = self._groups.queue(place)
             most = wish.most - sum([len(one.messages) for one in handed])
-            if most <= 0 or _bytes_of(handed) >= ANSWER_BYTES:
+            if most <= 0 or bytes_of(handed) >= ANSWER_BYTES:
                 break
             if queue is None or place in self._busy or not self._has_some(place, queue):
                 continue
             self._busy.add(place)
             try:
-                handed += await self._hand_out(wish, place, most)
+                handed += await self._hand_out(wish, line, place, most)
             except BusyError:
                 if not handed and number == len(queues) - 1:
                     raise
@@ -266,28 +262,32 @@ class Sharing:
         is_ready = ready_ms is not None and ready_ms <= self.now_ms()
         return is_ready or queue.has_passed_over or queue.next < self._end_of(place)
 
-    async def _read(self, place: GroupPlace, queue: SharedQueue, most: int) -> list[ReadMessages]:
+    async def _read(
+        self, wish: Wish, place: GroupPlace, queue: SharedQueue, most: int
+    ) -> list[ReadMessages]:
         """What is ready again, then what a power loss left behind, then new messages."""
+        now_ms, end = self.now_ms(), self._end_of(place)
         if self._groups.settings.in_force(place.group).ordered:
-            now_ms, end = self.now_ms(), self._end_of(place)
-            return await self._in_order.read(place, most, now_ms, end)
-        wanted = queue.wanted(self.now_ms(), most, self._end_of(place))
-        return [
-            await self._reader.read(place, start, end - start, attempt, token)
-            for (start, end), attempt, token in wanted
-        ]
+            reads = await self._in_order.read(place, most, now_ms, end)
+            return [read.only(wish.tags) for read in reads]
+        reads = []
+        for (start, stop), attempt, token in queue.wanted(now_ms, most, end):
+            if wish.tags and start == queue.next:
+                reads.append(await self._reader.tagged(place, start, stop - start, end, wish.tags))
+            else:
+                read = await self._reader.read(place, start, stop - start, attempt, token)
+                reads.append(read.only(wish.tags))
+        return reads
 
-    async def _hand_out(self, wish: Wish, place: GroupPlace, most: int) -> list[Handed]:
+    async def _hand_out(
+        self, wish: Wish, line: WaitingLine, place: GroupPlace, most: int
+    ) -> list[Handed]:
         queue, epoch = self._groups.queue(place), self._groups.epoch
         assert queue is not None
         try:
-            reads = await self._read(place, queue, most)
+            reads = await self._read(wish, place, queue, most)
             self._calls.require_newest(wish)
-            now_ms, queue = self.now_ms(), self._groups.queue(place)
-            if queue is None or self._groups.epoch != epoch:
-                raise UnavailableError(
-                    "the log has changed its master, or was restarted: ask again"
-                )
+            now_ms, queue = self.now_ms(), self._in_order.queue(place, epoch)
         except StrataError:
             self._in_order.forget(place)
             raise
@@ -297,8 +297,9 @@ class Sharing:
             if read.attempt > self.burials.attempts(place.group):
                 self.burials.bury(place, read)
                 continue
-            if read.gone[0] < read.gone[1]:
-                self._groups.decide(place, Completed((read.gone,), read.token))
+            if read.left_out:
+                self._groups.decide(place, Completed(read.left_out, read.token))
+                line.news += 1  # there may be more behind it
             if not read.messages:
                 continue
             token = tokens.get(read.attempt) or self._token(wish, place)
@@ -444,7 +445,3 @@ class Sharing:
             return float("inf")
         # At least a little later: a queue that another worker is reading has its time over.
         return asyncio.get_running_loop().time() + max(5, min(times) - now_ms) / 1000
-
-
-def _bytes_of(handed: Sequence[Handed]) -> int:
-    return sum([len(frames_of(one.messages)) for one in handed])

@@ -23,6 +23,8 @@ class Wish:
     """Asked for again with the same one, the same messages are given."""
     leased: bool = False
     """They stay hidden as long as the client lives, too."""
+    tags: tuple[str, ...] = ()
+    """Messages with one of them; none: all. The others before them are finished for the group."""
 
 
 class WaitingLine:

@@ -32,7 +32,7 @@ from stratamq.option_groups import option_groups
 
 RETRY_TIMEOUT_S = 30.0
 NEW_TOPICS_S = 5.0
-SHARED_BATCH, SHARED_WAIT_S = 32, 20.0
+SHARED_BATCH, SHARED_WAIT_S, PASS_WAIT_S = 32, 20.0, 1.0
 """A following reader looks so often for topics that its pattern matches."""
 NOW_END = "now-end"
 RAW = "%s\\n"
@@ -138,14 +138,14 @@ def consume(
     printer = _Printer(output, body, line_format, raw, len(names) != 1, follow)
     given = 0
     if shared:
-        only_ready = not (regex or offset or until or tags or queues)
+        only_ready = not (regex or offset or until or queues)
         if group is None or len(names) != 1 or not only_ready:
             raise typer.BadParameter(
-                "--shared needs --group and one topic, and knows no --regex, --offset, --until, "
-                "--tag or --queue"
+                "--shared needs --group and one topic, and knows no --regex, --offset, --until "
+                "or --queue"
             )
         with place.client() as client:
-            _consume_shared(client, names[0], group, printer, follow, count)
+            _consume_shared(client, names[0], group, printer, follow, count, tag_names(tags))
         return
     with place.client() as client:
         seen = names if pattern is None else matching(client, pattern, follow=follow)
@@ -298,16 +298,24 @@ def _why_none(
 
 
 def _consume_shared(
-    client: Client, topic: str, group: str, printer: _Printer, follow: bool, count: int | None
+    client: Client,
+    topic: str,
+    group: str,
+    printer: _Printer,
+    follow: bool,
+    count: int | None,
+    tags: list[str],
 ) -> None:
     """Print what is handed out, and acknowledge what standard output has taken. Ends when nothing
     is ready, unless it follows."""
     given = 0
-    with client.subscribe(topic, group, batch=SHARED_BATCH) as reader:
+    # Messages with other tags may lie before those that are wanted.
+    wait_s = SHARED_WAIT_S if follow else PASS_WAIT_S if tags else 0
+    with client.subscribe(topic, group, batch=SHARED_BATCH, tags=tags) as reader:
         try:
             while count is None or given < count:
                 most = SHARED_BATCH if count is None else min(SHARED_BATCH, count - given)
-                messages = reader.receive(most, wait_s=SHARED_WAIT_S if follow else 0)
+                messages = reader.receive(most, wait_s)
                 if not messages and not follow:
                     break
                 for message in messages:

@@ -21,6 +21,8 @@ class GroupWorker:
     invisible_s: float
     attempt_id: str
     leased: bool
+    tags: tuple[str, ...] = ()
+    """Messages with one of them; none: all. The others are finished for the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ def receive(
                 invisible_ms=round(one.invisible_s * 1_000),
                 attempt_id=one.attempt_id,
                 leased=one.leased,
+                tags=one.tags,
             )
             for one in workers
         ],

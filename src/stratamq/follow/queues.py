@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
+from stratamq.formats.message_status import PullStatus
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
 from stratamq.rpc.framing import PULL_RESPONSE
 
 ANSWER_S = 10.0
+_LOOKED = (PullStatus.FOUND.value, PullStatus.NO_MATCHED_MESSAGE.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class PulledFrames:
     frames: bytes
     minimum: int
     maximum: int
+    looked_to: int
+    """All that is wanted of the queue up to here is among the frames."""
 
 
 class QueueCalls:
@@ -39,10 +43,18 @@ class QueueCalls:
             request.position = page.next_position
 
     async def pull(
-        self, topic: str, queue_id: int, offset: int, most: int, wait_ms: int, max_bytes: int = 0
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        most: int,
+        wait_ms: int,
+        max_bytes: int = 0,
+        tags: Sequence[str] = (),
     ) -> PulledFrames:
         """`max_bytes` 0: RocketMQ's limits. `wait_ms`: how long the dispatcher may take to read
-        that the log has the message."""
+        that the log has the message. `tags`: messages with one of them alone; 800 are looked at, or
+        `most`."""
         request = pb.PullRequest(
             topic=topic,
             queue_id=queue_id,
@@ -50,10 +62,12 @@ class QueueCalls:
             max_messages=most,
             max_bytes=max_bytes,
             wait_ms=wait_ms,
+            tags=tags,
         )
         answer = await ask(self._channels, "Pull", request, ANSWER_S + wait_ms / 1000)
         head, (frames,) = PULL_RESPONSE.decode(answer)
-        return PulledFrames(bytes(frames), head.min_offset, head.max_offset)
+        looked_to = head.next_offset if head.status in _LOOKED else offset
+        return PulledFrames(bytes(frames), head.min_offset, head.max_offset, looked_to)
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
         """By queue."""

@@ -18,13 +18,14 @@ from stratamq_delivery.shared_queue import SharedQueue
 from stratamq_delivery.transaction_records import Outcome
 
 from stratamq.formats.frame import Frame
-from stratamq.formats.properties import DELIVERED_NOW
+from stratamq.formats.properties import DELIVERED_NOW, TAGS
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, TRANSACTION_CHECK_MAX_TIME_TOPIC
 from stratamq.store.log_pieces import read_pieces
 from stratamq_torture.deliveries.broker import SEGMENT_BYTES, Broker
 from stratamq_torture.trial import Violation
 
 LATER, PAID, WORK, STEPS = "later", "paid", "work", "steps"
+RED = ("red",)
 MESSAGE_GROUP = "__SHARDINGKEY"
 READ_MESSAGES = 4_096
 SHOWN = 3
@@ -152,6 +153,8 @@ class Ledger:
     def unfinished(self, group: str, topic: str, broker: Broker) -> list[bytes]:
         """What the log has for a group, and no worker has finished."""
         frames = _queues_of(broker, topic)
+        if tags := tags_of(group):
+            frames = [one for one in frames if one.properties.get(TAGS) in tags]
         dead = {one.body for one in _queues_of(broker, DEAD_LETTER_PREFIX + group)}
         bodies = [one.body for one in frames if not self.asked[group, one.body]]
         return [body for body in bodies if body not in dead]
@@ -214,6 +217,11 @@ class Ledger:
         if faults:
             raise Violation("audit", "; ".join(faults[:SHOWN]))
         self.counts.update({f"audited: {name}": n for name, n in audit.counts.items()})
+
+
+def tags_of(group: str) -> tuple[str, ...]:
+    """Which messages its workers want; none: all."""
+    return RED if group == "red" else ()
 
 
 def _queues_of(broker: Broker, topic: str) -> list[Frame]:

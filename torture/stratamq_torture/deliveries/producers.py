@@ -13,11 +13,13 @@ from stratamq_delivery.transaction_records import Outcome as Decision
 from stratamq.errors import DecidedTransactionError, StrataError
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.message_status import SendStatus
+from stratamq.formats.properties import TAGS
 from stratamq.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from stratamq_torture.deliveries.ledger import (
     LATER,
     MESSAGE_GROUP,
     PAID,
+    RED,
     STEPS,
     WORK,
 )
@@ -75,9 +77,9 @@ class Producers:
         return self._put(LATER, self._body(), properties={"TIMER_DELIVER_MS": str(at_ms)})
 
     def work(self) -> str:
-        return ", ".join(
-            self._put(WORK, self._body()) for _ in range(self._world.chance.randint(1, 4))
-        )
+        chance = self._world.chance
+        tags = [chance.choice((*RED, "blue", "blue")) for _ in range(chance.randint(1, 4))]
+        return ", ".join(self._put(WORK, self._body(), properties={TAGS: tag}) for tag in tags)
 
     def ordered(self) -> str:
         name = self._world.chance.choice(("", "x", "x", "y"))

@@ -41,6 +41,7 @@ from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.frame import Frame, decode
 from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.log_state import Role
+from stratamq.formats.properties import TAGS
 from stratamq.formats.replication_metadata import MetadataKind, Page
 from stratamq.formats.store_paths import DELIVERY_STATE_PATH
 from stratamq_torture.simulated.disk import TortureDisk
@@ -76,6 +77,8 @@ class Wire:
         self._fence = Fence(log.states, generation)
         self.sent: deque[OwnBatch] = deque()
         self.answers: deque[BatchResult] = deque()
+        self._unanswered: deque[list[BatchResult]] = deque()
+        """By batch, in the order in which they are answered: empty until it has its result."""
         self.is_open = self._fence.obstacle() is None
         if self.is_open:
             for older in newest:
@@ -88,12 +91,16 @@ class Wire:
         runs = [FrameRun(topic, queue, count) for topic, queue, count in own.runs]
         lengths = np.array(own.lengths, np.uint32)
         batch = FrameBatch(runs, lengths, b"".join(own.pieces), fence=self._fence.obstacle)
-        self._log.puts.batch(batch, self._done)
+        slot: list[BatchResult] = []
+        self._unanswered.append(slot)
+        self._log.puts.batch(batch, lambda result: self._done(slot, result))
 
-    def _done(self, result: BatchResult) -> None:
+    def _done(self, slot: list[BatchResult], result: BatchResult) -> None:
         if result.error is not None:
             self._fence.end("an earlier batch of the stream was refused")
-        self.answers.append(result)
+        slot.append(result)
+        while self._unanswered and self._unanswered[0]:
+            self.answers += self._unanswered.popleft()
 
 
 class Machine:
@@ -177,7 +184,14 @@ class Queues:
         return {queue_id: (0, len(queue)) for (name, queue_id), queue in known if name == topic}
 
     async def pull(
-        self, topic: str, queue_id: int, offset: int, most: int, wait_ms: int, max_bytes: int = 0
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        most: int,
+        wait_ms: int,
+        max_bytes: int = 0,
+        tags: Sequence[str] = (),
     ) -> PulledFrames:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
@@ -187,9 +201,9 @@ class Queues:
                 break
             await asyncio.sleep(LOOK_S)
             await self._answer()
-        return PulledFrames(
-            b"".join(raw for _, raw in queue[offset : offset + most]), 0, len(queue)
-        )
+        found = queue[offset : offset + most]
+        wanted = [raw for frame, raw in found if not tags or frame.properties.get(TAGS) in tags]
+        return PulledFrames(b"".join(wanted), 0, len(queue), offset + len(found))
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
         await self._answer()

@@ -12,6 +12,7 @@ from stratamq_delivery.entries import Configured
 from stratamq_delivery.waiting_line import Wish
 
 from stratamq.formats.store_paths import DELIVERY_STATE_PATH
+from stratamq_torture.deliveries.ledger import tags_of
 from stratamq_torture.deliveries.producers import Producers
 from stratamq_torture.deliveries.service import Service
 from stratamq_torture.deliveries.workers import GROUPS, Workers, is_poison
@@ -134,7 +135,7 @@ class Simulation(VirtualRun):
     async def _drain(self, service: Service, group: str, topic: str) -> None:
         """A worker takes all there is, and acknowledges what is no poison."""
         for _ in range(QUIET_ROUNDS):
-            wish = Wish(group, topic, "the last", 64, 2_000, 0)
+            wish = Wish(group, topic, "the last", 64, 2_000, 0, tags=tags_of(group))
             taken = await self._workers.hand_out(service, wish, again=False)
             good = [one for one in taken if not is_poison(one)]
             if good:

@@ -9,16 +9,18 @@ from stratamq_delivery.waiting_line import Wish
 
 from stratamq.errors import InvalidRequestError, StrataError
 from stratamq.formats.frame import Frame, decode
+from stratamq.formats.properties import TAGS
 from stratamq_torture.deliveries.ledger import (
     STEPS,
     WORK,
     Held,
+    tags_of,
 )
 from stratamq_torture.deliveries.service import Service
 from stratamq_torture.deliveries.world import World
 from stratamq_torture.trial import Violation
 
-GROUPS = {"pool": WORK, "audit": WORK, "line": STEPS}
+GROUPS = {"pool": WORK, "audit": WORK, "red": WORK, "line": STEPS}
 """And what they read."""
 AT_ONCE_MS = 1
 """Clients give back for so long what no worker got."""
@@ -45,6 +47,7 @@ class Workers:
             chance.choice((0, 0, 500, 3_000)),
             attempt_id=chance.choice(("", f"{chance.getrandbits(32)}")),
             leased=chance.random() < 0.1,
+            tags=tags_of(group),
         )
         service.spawn(self.hand_out(service, wish, chance.random() < 0.3))
         return f"{wish.client} of {group}"
@@ -88,6 +91,8 @@ class Workers:
         for one in handed:
             frame = decode(one.frame)
             assert isinstance(frame, Frame)
+            if wish.tags and frame.properties.get(TAGS) not in wish.tags:
+                raise Violation("tag", f"{frame.body!r} is handed to {wish.group}")
             held = Held(wish.group, wish.topic, frame.body, one.receipt, one.until_ms, wish.client)
             self._world.ledger.handed(held, asked_at, epoch, now_ms, wish.leased)
             state = service.groups.queue(GroupPlace(wish.group, wish.topic, 0, frame.queue_id))

@@ -17,10 +17,6 @@ class TagsOrSql(NamedTuple):
     tags: tuple[str, ...] = ()
     sql: Filter | None = None
 
-    @property
-    def is_all(self) -> bool:
-        return not self.tags and self.sql is None
-
     def selects(self, message: ReceivedMessage) -> bool:
         if self.sql is not None:
             return self.sql.selects(message.properties)

@@ -132,6 +132,7 @@ class ReceiveMessage:
             asked.invisible_s,
             request.attempt_id or token_hex(8),
             request.auto_renew,
+            asked.filter.tags,
         )
         while True:
             wait_s = max(0.0, ends - loop.time())
@@ -145,12 +146,13 @@ class ReceiveMessage:
             found = [*_handed(given)]
             if found and request.auto_renew:
                 session.leased_of.add(asked.group)
-            if asked.filter.is_all:
+            sql = asked.filter.sql
+            if sql is None:
                 return found
             wanted: list[tuple[HandedMessage, int]] = []
             others: list[HandedMessage] = []
             for message, attempt in found:
-                if asked.filter.selects(message):
+                if sql.selects(message.properties):
                     wanted.append((message, attempt))
                 else:
                     others.append(message)

@@ -244,18 +244,20 @@ class ReceiveRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("client_id", "max_messages", "invisible_ms", "attempt_id", "leased")
+    __slots__ = ("client_id", "max_messages", "invisible_ms", "attempt_id", "leased", "tags")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     max_messages: int
     invisible_ms: int
     attempt_id: str
     leased: bool
-    def __init__(self, client_id: _Optional[str] = ..., max_messages: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., attempt_id: _Optional[str] = ..., leased: bool = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, client_id: _Optional[str] = ..., max_messages: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., attempt_id: _Optional[str] = ..., leased: bool = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HandOut(_message.Message):
     __slots__ = ("worker", "ticket", "attempt", "invisible_until_ms", "frames")

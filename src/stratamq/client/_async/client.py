@@ -270,6 +270,7 @@ class AsyncClient:
         batch: int = 32,
         invisible_s: float = 30,
         leased: bool = False,
+        tags: Iterable[str] = (),
     ) -> AsyncSharedReader:
         """Share the messages of a topic with the other workers of a group: iterate over what this
         returns, and call each message's `ack` when it is done.
@@ -278,11 +279,20 @@ class AsyncClient:
         not acknowledged by then, it is handed out again. `batch`: how many are asked for at once;
         all wait for this worker in their time. Without a lease the client receives ahead what fast
         workers take in 0.1 s. `leased`: they stay hidden as long as this worker asks for messages,
-        or calls `renew`, too. A group is shared or read with `consume`, not both. All brokers are
-        read."""
+        or calls `renew`, too. `tags`: messages with one of them alone; the others are finished for
+        the group, so that all of its workers should have the same ones. A group is shared or read
+        with `consume`, not both. All brokers are read."""
         name = client_id or (reader_name() if leased else self._group_calls.client_id)
         return AsyncSharedReader(
-            self._brokers, self._group_calls, topic, group, name, batch, invisible_s, leased=leased
+            self._brokers,
+            self._group_calls,
+            topic,
+            group,
+            name,
+            batch,
+            invisible_s,
+            leased=leased,
+            tags=tuple(sorted({*tags})),
         )
 
     def between(

@@ -99,6 +99,7 @@ class AsyncSharedReader:
         invisible_s: float,
         *,
         leased: bool,
+        tags: tuple[str, ...] = (),
     ) -> None:
         self._brokers = brokers
         self._calls = calls
@@ -108,6 +109,7 @@ class AsyncSharedReader:
         self._batch = batch
         self._invisible_s = invisible_s
         self._leased = leased
+        self._tags = tags
         self._waiting: deque[AsyncSharedMessage] = deque()
         """Received, and given to no worker."""
         self._asked_ns = 0
@@ -169,7 +171,7 @@ class AsyncSharedReader:
     async def _ask(
         self, run: AsyncRunOperation, broker: AsyncBroker, most: int, wait_s: float
     ) -> "list[AsyncSharedMessage]":
-        worker = GroupWorker(self._client_id, most, self._invisible_s, "", self._leased)
+        worker = GroupWorker(self._client_id, most, self._invisible_s, "", self._leased, self._tags)
         given, asked_ns = HandedTogether([], 0)
         alone = self._waits or broker in self._unanswered
         if not alone:

@@ -100,6 +100,7 @@ class SharedReader:
         invisible_s: float,
         *,
         leased: bool,
+        tags: tuple[str, ...] = (),
     ) -> None:
         self._brokers = brokers
         self._calls = calls
@@ -109,6 +110,7 @@ class SharedReader:
         self._batch = batch
         self._invisible_s = invisible_s
         self._leased = leased
+        self._tags = tags
         self._waiting: deque[SharedMessage] = deque()
         """Received, and given to no worker."""
         self._asked_ns = 0
@@ -168,7 +170,7 @@ class SharedReader:
     def _ask(
         self, run: RunOperation, broker: Broker, most: int, wait_s: float
     ) -> "list[SharedMessage]":
-        worker = GroupWorker(self._client_id, most, self._invisible_s, "", self._leased)
+        worker = GroupWorker(self._client_id, most, self._invisible_s, "", self._leased, self._tags)
         given, asked_ns = HandedTogether([], 0)
         alone = self._waits or broker in self._unanswered
         if not alone:
