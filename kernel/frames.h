@@ -24,6 +24,7 @@
 #define STORE_HOST_POSITION 64
 #define AFTER_STORE_HOST_BYTES 16
 #define V4_BYTES 8
+#define COMPRESSED 0x1u
 #define BORN_HOST_V6 0x10u
 #define STORE_HOST_V6 0x20u
 
@@ -38,6 +39,12 @@ typedef struct {
     int64_t body, body_length, topic, topic_length, properties, properties_length;
 } Parts;
 
+static int64_t body_position(uint32_t flags)
+{
+    return HEADER_BYTES + (flags & BORN_HOST_V6 ? V6_EXTRA_BYTES : 0)
+         + (flags & STORE_HOST_V6 ? V6_EXTRA_BYTES : 0);
+}
+
 /* Whether `frame` of `size` bytes, all of them there, is one whose lengths agree with each other. */
 static int frame_parts(const uint8_t *frame, int64_t size, Parts *parts)
 {
@@ -47,8 +54,7 @@ static int frame_parts(const uint8_t *frame, int64_t size, Parts *parts)
     if (magic != MAGIC_V1 && magic != MAGIC_V2)
         return 0;
     int version2 = magic == MAGIC_V2;
-    int64_t body = HEADER_BYTES + (flags & BORN_HOST_V6 ? V6_EXTRA_BYTES : 0)
-                 + (flags & STORE_HOST_V6 ? V6_EXTRA_BYTES : 0);
+    int64_t body = body_position(flags);
     if (body >= size)
         return 0;
     int64_t body_length = (int32_t)big32(frame + body - 4);

@@ -24,6 +24,7 @@ from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kernel.build import compile_kernel
+from stratamq.client.received import split_frames
 from stratamq.errors import StrataError
 from stratamq.formats import frame as frames
 from stratamq.formats import kernel
@@ -85,6 +86,7 @@ def work(data: memoryview, starts: np.ndarray, sizes: np.ndarray, sealed_at: int
     note(lambda: dispatched(data, sizes))
     note(lambda: encoded(bytes(data), sizes))
     note(lambda: properties(raw, starts, sizes))
+    note(lambda: [(one.frame, one._head, one.body) for one in split_frames(data)])
     return found
 
 

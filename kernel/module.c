@@ -12,7 +12,7 @@
 #include "encoding.h"
 #include "properties.h"
 
-#define KERNEL_VERSION 5 /* formats/kernel.py names the one it was written for */
+#define KERNEL_VERSION 6 /* formats/kernel.py names the one it was written for */
 #define LONG_BYTES (1 << 20) /* some 0.1 ms: work on more than this releases the lock */
 #define MAX_PROBES 32
 #define MAX_BUFFERS 10
@@ -280,6 +280,70 @@ static PyObject *first_misplaced(PyObject *Py_UNUSED(module), PyObject *const *g
     }
     release(&buffers);
     return PyLong_FromSsize_t(row);
+}
+
+/* A frame and its first fields, HEAD in formats/frame_layout.py. */
+static PyObject *with_head(const uint8_t *frame, Py_ssize_t size)
+{
+    return Py_BuildValue(
+        "(y#(iIiiiLLiL))", (const char *)frame, size, (int32_t)big32(frame), big32(frame + 4),
+        (int32_t)big32(frame + BODY_CRC_POSITION), (int32_t)big32(frame + QUEUE_ID_POSITION),
+        (int32_t)big32(frame + PRODUCER_FLAG_POSITION), (long long)big64(frame + QUEUE_OFFSET_POSITION),
+        (long long)big64(frame + PHYSICAL_OFFSET_POSITION), (int32_t)big32(frame + SYS_FLAG_POSITION),
+        (long long)big64(frame + BORN_TIMESTAMP_POSITION));
+}
+
+/* split(frames, position, most) -> ([(frame, first fields)], end): up to so many from there on, as far
+ * as they are frames by magic and length: client/received.py. */
+static PyObject *split(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 3))
+        return NULL;
+    Py_ssize_t position = PyLong_AsSsize_t(given[1]), most = PyLong_AsSsize_t(given[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    const uint8_t *data = take(&buffers, given[0], 0, -1);
+    if (!data)
+        return failed(&buffers);
+    Py_ssize_t there = length_of(&buffers, 0);
+    if (position < 0 || position > there)
+        return misplaced(&buffers);
+    PyObject *found = PyList_New(0);
+    for (; found && most > 0 && there - position >= MIN_FRAME_BYTES; most--) {
+        int32_t size = (int32_t)big32(data + position);
+        uint32_t magic = big32(data + position + 4);
+        if ((magic != MAGIC_V1 && magic != MAGIC_V2) || size < MIN_FRAME_BYTES || size > there - position)
+            break;
+        PyObject *one = with_head(data + position, size);
+        if (!one || PyList_Append(found, one) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(one);
+        position += size;
+    }
+    release(&buffers);
+    return found ? Py_BuildValue("(Nn)", found, position) : NULL;
+}
+
+/* plain_body(frame) -> its body, or None where that is compressed or not within it: client/received.py. */
+static PyObject *plain_body(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count)
+{
+    Buffers buffers = {.count = 0};
+    if (!arguments(count, 1))
+        return NULL;
+    const uint8_t *frame = take(&buffers, given[0], 0, -1);
+    if (!frame)
+        return failed(&buffers);
+    Py_ssize_t size = length_of(&buffers, 0);
+    PyObject *found = NULL;
+    if (size >= MIN_FRAME_BYTES && !(big32(frame + SYS_FLAG_POSITION) & COMPRESSED)) {
+        int64_t body = body_position(big32(frame + SYS_FLAG_POSITION));
+        int64_t length = body < size ? (int32_t)big32(frame + body - 4) : -1;
+        if (within(body, length, size))
+            found = PyBytes_FromStringAndSize((const char *)frame + body, length);
+    } 
+    release(&buffers);
+    return found || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
 /* message_ids(raw, hosts, offsets, digits): 32 hexadecimal digits for each, of eight bytes at `hosts` and
@@ -898,7 +962,7 @@ static PyMethodDef functions[] = {
     FUNCTION(first_unverified), FUNCTION(group),       FUNCTION(gather),
     FUNCTION(tags_and_keys), FUNCTION(property_spans), FUNCTION(plain), FUNCTION(fill),
     FUNCTION(first_displaced), FUNCTION(message_ids), FUNCTION(first_misplaced),
-    FUNCTION(encode),
+    FUNCTION(encode),        FUNCTION(split),          FUNCTION(plain_body),
     {NULL, NULL, 0, NULL},
 };
 

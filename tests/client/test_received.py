@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratamq.client.received import ReceivedMessage, single_frame, split_frames
+from stratamq.client.received import ReceivedMessage, single_frame, split_frames, split_heads
 from stratamq.errors import CorruptionError
 from stratamq.formats import frame
 from stratamq.formats.frame_layout import MAGIC_V1, MAGIC_V2
@@ -15,6 +15,7 @@ from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import encode_properties
 from stratamq.formats.sysflag import Compression
 from tests.support.compressing import compress_body
+from tests.support.kernels import agree
 
 HOSTS = [encode_host(Host("10.0.0.1", 10911)), encode_host(Host("fd00:0:0:0:0:0:0:7", 10911))]
 ATTRIBUTES = ("topic", "properties", "tag", "keys", "unique_key", "body", "stored_body", "body_crc",
@@ -109,3 +110,23 @@ def test_more_than_one_frame_where_one_was_asked_for_is_damage():
     for wrong in (b"", raw * 2, random.Random(1).randbytes(200)):
         with pytest.raises(CorruptionError):
             single_frame(wrong)
+
+
+@given(st.lists(frames, min_size=1, max_size=4), st.integers(1, 20), st.data())
+def test_the_kernel_gives_the_same_messages_up_to_the_same_damage(raws, times, data):
+    changed = bytearray(b"".join(raws * times))
+    of_compression = 38  # the low bytes of the first SYSFLAG
+    place = data.draw(st.just(of_compression) | st.integers(0, len(changed) - 1))
+    changed[place : place + 2] = data.draw(st.sampled_from([b"", b"\0\0", b"\xff\xff", b"\0\1"]))
+
+    def work() -> list[object]:
+        given: list[object] = []
+        try:
+            for raw, head in split_heads(bytes(changed)):
+                given += [raw, head]
+                given.append(ReceivedMessage(raw, head).body)
+        except CorruptionError as error:
+            given.append(error.message)
+        return given
+
+    agree(work)

@@ -11,7 +11,7 @@ import importlib
 import os
 from types import ModuleType
 
-VERSION = 5
+VERSION = 6
 """The version of the functions that are called here. A kernel of another was built before."""
 _VARIABLE = "STRATAMQ_KERNEL"
 
