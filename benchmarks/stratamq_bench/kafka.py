@@ -37,7 +37,8 @@ WARM_UP_S = 5.0
 PRODUCERS = {"producers": 4}
 """There are as many as RocketMQ's client has threads: one alone waits for flush after flush."""
 TUNED = {**PRODUCERS, "linger.ms": 20, "max.request.size": 16 * MIB}
-READING = {"max.poll.records": 10_000, "receive.buffer.bytes": MIB}
+READING = {"group.protocol": "consumer", "group.id": "bench", "receive.buffer.bytes": -1}
+"""Kafka 4's consumer with a thread for its network: half as fast again as the default one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Work:
     bars: tuple[Bar, ...]
     batch: int = 0
     """Messages; 0: the client's default."""
+    places: Places = PLACES
     sending: Mapping[str, object] = field(default_factory=lambda: PRODUCERS)
     """Settings of Kafka's producers, and how many there are."""
 
@@ -53,8 +55,16 @@ class Work:
 _BULK = (*at_least(2.0), Bar("rocketmq_ratio", "at least", 3.0))
 WORKS = {
     "defaults": Work("durable, queues and index built, each client's own batches", _BULK),
-    "bulk": Work("the same, 256 KiB a batch", _BULK, 256, {**TUNED, "batch.size": MIB // 4}),
-    "large": Work("the same, 1 MiB a batch", _BULK, 1024, {**TUNED, "batch.size": MIB}),
+    "bulk": Work(
+        "the same, 256 KiB a batch", _BULK, 256, sending={**TUNED, "batch.size": MIB // 4}
+    ),
+    "large": Work(
+        "the same, 1 MiB a batch, 64 messages to a queue in turn",
+        _BULK,
+        1024,
+        replace(PLACES, run_messages=64),
+        {**TUNED, "batch.size": MIB},
+    ),
     "consumer": Work("one streaming consumer of 16 queues, 1 MiB an answer", at_least(1.0)),
 }
 
@@ -104,8 +114,9 @@ class _Kafka:
         address, partitions = self._side.address, PLACES.queues
         self._load.ask(command, address=address, topic=topic, partitions=partitions)
 
-    def send(self, topic: str, seconds: float, words: Mapping[str, object]) -> Measured:
-        return self._ask("send", topic, seconds, words)
+    def send(self, topic: str, seconds: float, work: Work, **words: object) -> Measured:
+        how = {"run": work.places.run_messages, **work.sending, **words}
+        return self._ask("send", topic, seconds, how)
 
     def read(self, topic: str, seconds: float) -> Measured:
         return self._ask("read", topic, seconds, READING)
@@ -131,11 +142,11 @@ class _RocketMq:
 def _bulk(kafka: _Kafka, rocketmq: _RocketMq, place: Path, plan: Plan, work: Work) -> Case:
     def others(seconds: float = plan.round_s) -> tuple[Measured, Measured]:
         topic = kafka.make()
-        of_kafka = kafka.send(topic, seconds, work.sending)
+        of_kafka = kafka.send(topic, seconds, work)
         kafka.remove(topic)
         return of_kafka, rocketmq.send(seconds)
 
-    stream = Stream(followers=True, batch=work.batch, places=PLACES)
+    stream = Stream(followers=True, batch=work.batch, places=work.places)
     with StreamedBroker(place, plan, stream) as broker:
         others(min(plan.round_s, WARM_UP_S))  # code compiled, and the first files made
         floors, rounds = alternate(plan.rounds, others, broker.round)
@@ -154,7 +165,7 @@ def _consumer(kafka: _Kafka, _: _RocketMq, place: Path, plan: Plan) -> Case:
     """Both stores are filled first, and are in the page cache."""
     messages = plan.scaled(STORED, 20_000)
     topic = kafka.make()
-    kafka.send(topic, 600.0, {**WORKS["bulk"].sending, "messages": messages})
+    kafka.send(topic, 600.0, WORKS["bulk"], messages=messages)
     stream = Stream(followers=True, places=PLACES)
     with StreamedBroker(place, plan, stream) as broker:
         stored = broker.fill(messages)

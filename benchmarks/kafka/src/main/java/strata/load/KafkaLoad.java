@@ -30,8 +30,6 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * answered by a line of JSON, or of what failed. Words with a dot are settings of the client.
  */
 public final class KafkaLoad {
-    private static final int RUN_MESSAGES = 16;
-
     private final Map<String, String> words;
     private final String topic;
     private final int partitions;
@@ -97,24 +95,14 @@ public final class KafkaLoad {
         return found;
     }
 
-    /** Bodies that do not compress: of one size, or of 1 byte to twice that. */
-    private byte[][] bodies() {
-        Random random = new Random(7);
-        boolean uneven = Boolean.parseBoolean(words.get("uneven"));
-        byte[][] bodies = new byte[uneven ? 4099 : 1][];
-        for (int i = 0; i < bodies.length; i++) {
-            bodies[i] = new byte[uneven ? 1 + random.nextInt(2 * number("body") - 1) : number("body")];
-            random.nextBytes(bodies[i]);
-        }
-        return bodies;
-    }
-
     /**
      * Runs of messages to the partitions in turn, for so many milliseconds, or until there are so many. Each partition is
      * one producer's. Checks that the offsets of each are dense.
      */
     private String send() throws Exception {
-        byte[][] bodies = bodies();
+        byte[] body = new byte[number("body")];
+        new Random(7).nextBytes(body); // does not compress
+        int run = number("run");
         long most = words.containsKey("messages") ? number("messages") : Long.MAX_VALUE;
         Map<String, Object> settings = settings();
         settings.put("acks", "all");
@@ -125,7 +113,7 @@ public final class KafkaLoad {
             }
             long[] next = new long[partitions];
             for (int i = 0; i < partitions; i++) { // the topic's leaders are known to all
-                var first = new ProducerRecord<byte[], byte[]>(topic, i, null, bodies[0]);
+                var first = new ProducerRecord<byte[], byte[]>(topic, i, null, body);
                 next[i] = producers.get(i % producers.size()).send(first).get().offset() + 1;
             }
             AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -142,8 +130,8 @@ public final class KafkaLoad {
             long end = began + number("ms") * 1_000_000L;
             for (int partition = 0; sent < most && System.nanoTime() < end; partition = (partition + 1) % partitions) {
                 var producer = producers.get(partition % producers.size());
-                for (int i = 0; i < RUN_MESSAGES; i++) {
-                    byte[] body = bodies[(int) (sent++ % bodies.length)];
+                for (int i = 0; i < run; i++) {
+                    sent++;
                     producer.send(new ProducerRecord<>(topic, partition, null, body), answered);
                 }
             }
