@@ -221,7 +221,7 @@ def ending_of(broker) -> Ending:
     service = broker.service
     return Ending(
         broker.transactions,
-        Checkers(),
+        Checkers(random.Random(1)),
         service.followed,
         service.appends,
         LogOf(broker),

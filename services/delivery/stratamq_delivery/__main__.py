@@ -29,10 +29,10 @@ from stratamq_delivery.transactions import Transactions
 
 async def main() -> None:
     service = Service("delivery", DeliveryConfig, __doc__)
-    config, files, clock = service.config, service.files, service.clock
+    config, files, clock, random = service.config, service.files, service.clock, service.random
     followed, saving = FoldPlace(), (files, service.worker("write"), clock)
     levels_ms, attempts = parse_delay_levels(config.message_delay_level), config.shared_attempts
-    ends, checkers, taken_over = KnownEnds(service.demand), Checkers(), TakenOver(followed)
+    ends, checkers, taken_over = KnownEnds(service.demand), Checkers(random), TakenOver(followed)
     levels = Levels(levels_ms, followed, taken_over)
     timed = TimedMessages(config.timer_roll_ms, followed, taken_over)
     groups, replays = SharedGroups(followed, ends), Replays(followed, ends.lines.arrived)
@@ -45,7 +45,7 @@ async def main() -> None:
     exports = RocketMQFiles(levels.positions, groups, attempts, appends, *written)
     exports.load()
     appended, queues = service.append(appends), QueueCalls(service.channels)
-    random, log = service.random, OwnLog(service.channels)
+    log = OwnLog(service.channels)
 
     def tick() -> float:
         state.tick()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Collection
 
+from stratamq.files.port import Random
 from stratamq_delivery.half_messages import Party, TransactionCheck
 
 MAX_WAITING = 1_000
@@ -12,7 +13,8 @@ MAX_WAITING = 1_000
 class Checkers:
     """Implements `Producers` for streams of calls. Of one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, random: Random) -> None:
+        self._random = random
         self._streams: dict[Party, list[asyncio.Queue[TransactionCheck]]] = {}
         self.dropped = 0
 
@@ -20,14 +22,14 @@ class Checkers:
         return self._streams.keys()
 
     def ask(self, party: Party, check: TransactionCheck) -> None:
-        """Members are asked in turn, so that one that hangs does not get every check."""
+        """Any member is asked, so that one that hangs does not get every check of a message: in
+        turn, it would where several messages are checked together. Gateways ask their producers
+        in turn, and a turn here would reach only every other one of them."""
         streams = self._streams.get(party) or self._streams.get(Party(party.group, ""))
         if not streams:
             return
-        stream = streams.pop(0)
-        streams.append(stream)
         try:
-            stream.put_nowait(check)
+            streams[self._random.getrandbits(31) % len(streams)].put_nowait(check)
         except asyncio.QueueFull:
             self.dropped += 1
 
