@@ -65,7 +65,8 @@ def of_rocketmq(place: Path) -> dict[str, str]:
 def test_what_a_page_shows_is_what_is_seen(page, place, programs):
     steps = typed(PAGES[page])
     assert steps
-    variables = {"PATH": f"{programs(page)}:{os.environ['PATH']}", "HOME": str(place)}
+    path = f"{programs(page)}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    variables = {"PATH": path, "HOME": str(place)}
     if page == MOVING:
         variables |= of_rocketmq(place)
     seen = run(

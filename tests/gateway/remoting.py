@@ -68,14 +68,26 @@ class Remoting:
             fields["Signature"] = base64.b64encode(made).decode()
         self.socket.sendall(request(code, fields, body, self._opaque))
         while True:
-            header, reply = self.receive()
-            if not header["flag"] & 1:
-                self.told.append(reply.code)
-                if reply.code in self.answers:
-                    body = self.answers[reply.code]
-                    self.socket.sendall(request(0, {}, body, header["opaque"], flag=1))
-            elif header["opaque"] == self._opaque:
+            header, reply = self.take()
+            if header["flag"] & 1 and header["opaque"] == self._opaque:
                 return reply
+
+    def take(self) -> tuple[dict, Reply]:
+        """What comes next, answered if it is a request for which there is an answer. EOFError."""
+        header, taken = self.receive()
+        if not header["flag"] & 1:
+            self.told.append(taken.code)
+            if taken.code in self.answers:
+                body = self.answers[taken.code]
+                self.socket.sendall(request(0, {}, body, header["opaque"], flag=1))
+        return header, taken
+
+    def take_until(self, code: int) -> Reply:
+        """The server's next request of this code."""
+        while True:
+            header, taken = self.take()
+            if taken.code == code and not header["flag"] & 1:
+                return taken
 
     def receive(self) -> tuple[dict, Reply]:
         """The header and the content of what comes next: an answer, or a request of the server.

@@ -9,8 +9,9 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
+from stratamq_gateway import admin_groups, other_gateways
 from stratamq_gateway import members as of_members
-from stratamq_gateway import other_gateways
+from stratamq_gateway.grouping import OfGroup
 from stratamq_gateway.members import ConnectedClients, Heartbeat, subscription
 from stratamq_gateway.other_gateways import BATCH, OtherGateways
 
@@ -41,14 +42,15 @@ class Played:
     """The delivery service's end of the streams, one after the other."""
 
     def __init__(self):
-        self.said = []
+        self.said, self.beats = [], 0
         self.answers = asyncio.Queue()
 
     async def begin(self, channels):
         return self
 
     async def say(self, changes):
-        assert 0 < len(changes) <= BATCH
+        self.beats += not changes
+        assert len(changes) <= BATCH
         self.said += changes
 
     async def read(self):
@@ -68,7 +70,7 @@ class Played:
 
 
 def linked_to(members):
-    return OtherGateways(Mock(), members, SimulatedClock(), random.Random(1))
+    return OtherGateways(Mock(), Mock(), members, SimulatedClock(), random.Random(1))
 
 
 @asynccontextmanager
@@ -123,6 +125,16 @@ def test_what_is_here_is_said_once_and_then_what_changes(monkeypatch, members):
     play(scene)
 
 
+def test_a_gateway_without_news_says_that_it_is_there(monkeypatch, members):
+    monkeypatch.setattr(other_gateways, "BEAT_S", 0.001)
+
+    async def scene():
+        async with linked(monkeypatch, members) as played:
+            await until(lambda: played.beats > 2)
+
+    play(scene)
+
+
 def test_members_stay_while_the_stream_is_gone_and_go_if_they_are_not_said_again(
     monkeypatch, members
 ):
@@ -134,12 +146,12 @@ def test_members_stay_while_the_stream_is_gone_and_go_if_they_are_not_said_again
         async with linked(monkeypatch, members) as played:
             played.tells(change("one"), change("two"))
             await until(lambda: set(members.consumers("g")) == {"here", "one", "two"})
-            told = channel.notify.call_count
+            await until(lambda: channel.notify.call_count == 2)  # itself, and both at once
             played.ends()
             monkeypatch.setattr(other_gateways, "RETURN_S", 0.01)
             played.tells(change("one"))
             await until(lambda: set(members.consumers("g")) == {"here", "one"})
-            await until(lambda: channel.notify.call_count == told + 1)
+            await until(lambda: channel.notify.call_count == 3)
 
     play(scene)
 
@@ -200,6 +212,30 @@ def test_changes_of_a_large_group_are_told_a_few_at_a_time_and_once_for_many(mon
         for _ in range(99):
             await asyncio.sleep(0)
         assert calls(channels) < 300, "and not 132 changes times 100 members"
+
+    play(scene)
+
+
+def test_a_large_group_is_listed_beside_other_work(monkeypatch, members):
+    monkeypatch.setattr(admin_groups, "LISTED_AT_ONCE", 10)
+
+    async def scene():
+        linked_to(members).take([change(f"é{number}") for number in range(95)])
+        turns = 0
+
+        async def others():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(others())
+        listed = await admin_groups.ConnectedConsumers(members).answer(None, None, OfGroup("g"))
+        beside.cancel()
+        assert turns >= 10
+        found = json.loads(listed.body)
+        assert [one["clientId"] for one in found["connectionSet"]] == members.consumers("g")
+        assert found["messageModel"] == "CLUSTERING" and found["subscriptionTable"] == {}
 
     play(scene)
 

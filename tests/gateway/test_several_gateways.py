@@ -1,6 +1,7 @@
 """Two gateways over one store: consumers of a group at either are members of one group, and have
 the locks of one table. So each message is consumed once, whatever gateway its consumer is at."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -11,11 +12,13 @@ from tests.gateway.remoting import Remoting, beat, pull, send
 from tests.gateway.test_gateway import SETTINGS
 from tests.gateway.test_locks import RUNNING_INFO, UNLOCK, asked_for, locked, running_info
 from tests.support.brokers import COMMITLOG, DELIVERY, DISPATCHER, GATEWAY, Broker
+from tests.support.freezing import freeze
 from tests.support.waiting import until
 
 SECOND = "gateway-2"
 ROOMS = (COMMITLOG, DISPATCHER, DELIVERY, GATEWAY, SECOND)
-CHANGED = 40
+CHANGED, RESET, CONSUME, TAKEN = 40, 220, 309, 326
+NOT_ONLINE = 206
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +96,75 @@ def test_tools_see_the_members_of_all_gateways_at_each(broker):
             (known,) = own.group_members("seen")
         assert (known.client_id, known.address) == ("one", f"{host}:{port}")
         assert dict(known.topics) == {"steps": ()} and known.since_ms > 0
-        asked = second.ask(307, consumerGroup="seen", clientId="one")
-        assert asked.code != 0 and "another gateway" in asked.remark
+
+
+@contextmanager
+def asking(client, code, body=b"", /, **fields):
+    """The answer is there once the block has ended: what is asked of other clients meanwhile."""
+    with ThreadPoolExecutor(1) as thread:
+        yield thread.submit(client.ask, code, body, **fields)
+
+
+def test_a_tool_asks_a_consumer_at_another_gateway(broker):
+    with both(broker) as (first, second):
+        beat(first, "one", consumer="asked", topic="once-more")
+        until_members(second, "asked", "one")
+        first.answers |= {RUNNING_INFO: b"{info}", CONSUME: b"{consumed}"}
+        named = {"consumerGroup": "asked", "clientId": "one"}
+        with asking(second, RUNNING_INFO, jstackEnable="true", **named) as answer:
+            assert first.take_until(RUNNING_INFO).fields == {**named, "jstackEnable": "true"}
+        assert (answer.result().code, answer.result().body) == (0, b"{info}")
+        message_id = send(first, "once-more", b"again").fields["msgId"]
+        until(lambda: pull(first, "once-more", 0).code == 0, "it is dispatched")
+        with asking(second, CONSUME, msgId=message_id, **named) as answer:
+            assert b"again" in first.take_until(CONSUME).body
+        assert answer.result().body == b"{consumed}"
+        assert first.ask(35, clientID="one", consumerGroup="asked").code == 0
+        until_members(second, "asked")
+        assert second.ask(RUNNING_INFO, **named).code == NOT_ONLINE
+
+
+def test_consumers_at_all_gateways_are_told_of_a_reset(broker):
+    with both(broker) as (first, second), connect(broker.root) as own:
+        assert send(first, "again", b"x").code == 0
+        until(lambda: pull(first, "again", 0).code == 0, "it is dispatched")
+        own.commit_offsets("resetting", {("again", 0): 1})
+        for client, name in ((first, "one"), (second, "two")):
+            beat(client, name, consumer="resetting", topic="again")
+        asked = {"group": "resetting", "topic": "again", "timestamp": 0, "isForce": "true"}
+        assert second.ask(222, **asked).code == 0
+        assert RESET in second.told
+        told = first.take_until(RESET)
+        assert told.fields == {name: str(value) for name, value in asked.items()}
+        assert told.body.startswith(b'{"offsetTable":{{"brokerName":') and b"}:0}" in told.body
+
+
+def test_a_reply_reaches_a_client_that_waits_at_another_gateway(broker):
+    reply = {"a": "p", "b": "DefaultCluster_REPLY_TOPIC", "c": "TBW102", "d": 4, "e": 0}
+    reply |= {"f": 0, "g": 1, "h": 0, "j": 0}
+    with both(broker) as (first, second):
+        beat(first, "waiting", producer="requests")
+        first.answers[TAKEN] = b""
+        with asking(second, 325, b"reply", i="REPLY_TO_CLIENT\1waiting\2", **reply) as answer:
+            pushed = first.take_until(TAKEN)
+            assert pushed.body == b"reply" and "PUSH_REPLY_TIME" in pushed.fields["properties"]
+        assert answer.result().code == 0
+        gone = second.ask(325, b"reply", i="REPLY_TO_CLIENT\1nobody\2", **reply)
+        assert gone.code != 0 and "nobody is not connected" in gone.remark
+
+
+def test_a_gateway_that_is_dead_has_no_clients_and_one_that_hangs_may_have(tmp_path):
+    with started(tmp_path) as broker, at(broker, GATEWAY) as first:
+        assert send(first, "t", b"x").code == 0
+        until(lambda: pull(first, "t", 0).code == 0, "it is dispatched")
+        with connect(broker.root) as own:
+            own.commit_offsets("g", {("t", 0): 1})
+        asked = {"group": "g", "topic": "t", "timestamp": 0, "isForce": "true"}
+        freeze(broker.pid(SECOND))
+        late = first.ask(222, **asked)
+        assert late.code != 0 and "has not told" in late.remark
+        broker.kill(SECOND)
+        assert first.ask(222, **asked).code == 0
 
 
 def test_the_newest_subscription_of_a_group_counts_at_each_gateway(broker):

@@ -42,6 +42,8 @@ class GatewayStream:
         self.untold: dict[MemberKey, bytes] = {}
         self.moved = asyncio.Event()
         self.ended = False
+        self.silent = 0
+        """Beats for which nothing was heard on it."""
 
     def tell(self, changes: dict[MemberKey, bytes]) -> None:
         """Members, empty those that have left."""

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 from stratamq.api.v1 import delivery_pb2 as pb
-from stratamq.errors import InvalidRequestError, NotWritableError
+from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.follow.own_log import OwnLog
-from stratamq.service.classic_calls import MAX_LOCKED
+from stratamq.service.classic_calls import BEAT_S, MAX_LOCKED
 from stratamq.service.entrance import Call
 from stratamq.service.queue_locks import QueueLocks, QueueName
 from stratamq_delivery.classic_members import (
+    BATCH,
     LONGEST_NAME_BYTES,
     ClassicMembers,
     GatewayStream,
@@ -18,6 +19,8 @@ from stratamq_delivery.classic_members import (
 )
 
 MAX_LISTED = 10_000
+SILENT_BEATS = 3
+"""A time in which this service itself stood still counts as one."""
 
 
 class ForGateways:
@@ -39,6 +42,7 @@ class ForGateways:
         stream = self._members.open()
         reading = asyncio.create_task(self._hear(requests, stream))
         reading.add_done_callback(lambda _: stream.end())
+        watching = asyncio.create_task(self._watch(stream, reading))
         try:
             yield pb.ShareMembersResponse()  # the gateway is heard
             while not stream.ended:
@@ -57,32 +61,49 @@ class ForGateways:
                     )
                     await asyncio.sleep(0)
                 await stream.moved.wait()
+            if reading.cancelled():
+                raise UnavailableError("the gateway has said nothing for too long")
             if reading.done():
                 reading.result()
         finally:
+            watching.cancel()
             reading.cancel()
-            while self._members.close(stream):
-                await asyncio.sleep(0)
+            await self._forget(stream)
 
     async def _hear(
         self, requests: AsyncIterator[pb.ShareMembersRequest], stream: GatewayStream
     ) -> None:
         async for request in requests:
+            stream.silent = 0
             for one in request.changes:
                 key = MemberKey(one.gateway, one.group, one.client_id)
                 self._members.say(stream, key, one.member)
+            await asyncio.sleep(0)
+
+    async def _watch(self, stream: GatewayStream, reading: "asyncio.Task[None]") -> None:
+        """A gateway that hangs has no members. It may not even read that its stream has ended."""
+        while stream.silent < SILENT_BEATS:
+            stream.silent += 1
+            await asyncio.sleep(BEAT_S)
+        reading.cancel()
+        await self._forget(stream)
+
+    async def _forget(self, stream: GatewayStream) -> None:
+        while self._members.close(stream):
             await asyncio.sleep(0)
 
     async def ListClassicMembers(
         self, request: pb.ListClassicMembersRequest, call: Call
     ) -> pb.ListClassicMembersResponse:
         response = pb.ListClassicMembersResponse(now_ms=self._clock.wall_ms())
-        for client_id, member in self._members.of_group(request.group):
+        for client_id, member in list(self._members.of_group(request.group)):
             if len(response.members) == MAX_LISTED:
                 response.truncated = True
                 break
             said = pb.ClassicMember.FromString(member)
             response.members.add(client_id=client_id, member=said)
+            if len(response.members) % BATCH == 0:
+                await asyncio.sleep(0)
         return response
 
     async def LockQueues(self, request: pb.LockQueuesRequest, call: Call) -> pb.LockQueuesResponse:

@@ -28,28 +28,28 @@ from stratamq_gateway.table import handlers_of
 
 async def main() -> None:
     service = Service("gateway", GatewayConfig, __doc__, instance=GatewayConfig.instance)
-    config = service.config
-    wanted = [config.remoting_address, *config.remoting_further_addresses]
-    listening = [listen(one, "the gateway") for one in wanted if one]
+    config, clock = service.config, service.clock
+    listening = [listen(one, "the gateway") for one in config.remoting_listens()]
     address = join_address(*listening[0].getsockname()[:2]) if listening else ""
     own, front = AsyncClient(service.endpoints), Front(config.root)
-    members = ConnectedClients(service.clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+    members = ConnectedClients(clock, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     state = await first_state(own)
-    locks = BrokerLocks(service.channels, service.clock, own.log_state, state)
+    locks = BrokerLocks(service.channels, clock, own.log_state, state)
     where = BrokerName(config.cluster, state.broker_name, config.remoting_advertised or address)
     credentials, server = service.tls.credentials(), service.server
-    brokers = Brokers(where, members_at(config.brokers, credentials), service.clock)
+    brokers = Brokers(where, members_at(config.brokers, credentials), clock)
     await brokers.start(service.spawn)
     permissions = PermissionsInUse(server.access, service.worker("permissions"))
-    told = (members, locks, RetryTopics(own), own, config, service.clock, permissions)
+    others = OtherGateways(service.channels, config, members, clock, service.random)
+    told = (members, others.clients, locks, RetryTopics(own), own, config, clock, permissions)
     guards = (server.access, server.limits, service.recorder, service.server_tls)
     listener = Listener(front, members, handlers_of(where, brokers, *told), *guards)
     for one in listening:
         service.spawn(listener.serve(one))
     routed = (Door(config.grpc_advertised, config.grpc_address), brokers, where)
     clear = clear_server(config.grpc_server, config.log_format, serves_web=config.console)
-    messaging = MessagingServer(front, own, service.clock, *routed, clear, *guards)
-    service.spawn(OtherGateways(service.channels, members, service.clock, service.random).run())
+    messaging = MessagingServer(front, own, clock, *routed, clear, *guards)
+    service.spawn(others.run())
     if config.grpc_address:
         await messaging.start(config.grpc_address, service.spawn)
     service.offer(GatewayServicer(listener, where, address, messaging))

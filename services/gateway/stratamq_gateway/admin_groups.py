@@ -1,6 +1,7 @@
 """Requests of tools about groups: 200, 201, 207, 352, who is connected (203, 204), offsets (208,
 222). `spec/remoting.md` 11."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from stratamq.formats.json_files import DEFAULT_RETRIES, NEW_GROUP
 from stratamq_gateway.admin_cluster import consume_stats
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.codes import RequestCode, ResponseCode
+from stratamq_gateway.elsewhere import ClientsElsewhere, tell_here
 from stratamq_gateway.frames import (
     Answer,
     Command,
@@ -24,7 +26,8 @@ from stratamq_gateway.grouping import OfGroup
 from stratamq_gateway.members import DETAILS, Channel, ConnectedClients, Group, SubscriptionData
 from stratamq_gateway.routes import NoRequest, TopicName, WithoutFields, data_version
 
-_LANGUAGE_WITH_LISTS = "CPP"
+LISTED_AT_ONCE = 256
+"""Connections that are listed before others get a turn: less than a millisecond."""
 _LATEST = -1
 """This time stands for a queue's end."""
 _PASSED_ON = (
@@ -180,7 +183,7 @@ class ConnectedConsumers:
         group = self._members.groups.get(asked.group)
         if group is None:
             return not_online(asked.group)
-        return Answer(body=compact(_connected(group)))
+        return Answer(body=await _connected(group))
 
 
 def not_online(group: str) -> Answer:
@@ -188,16 +191,21 @@ def not_online(group: str) -> Answer:
     return Answer(ResponseCode.CONSUMER_NOT_ONLINE, remark=remark)
 
 
-def _connected(group: Group) -> dict[str, object]:
-    members = group.members
-    *_, newest = members.values()
-    return {
-        "connectionSet": [_connection(name, one.channel) for name, one in members.items()],
+async def _connected(group: Group) -> bytes:
+    members = list(group.members.items())
+    _, newest = members[-1]
+    rest = {
         **{detail: newest.named(detail) for detail in DETAILS},
         "subscriptionTable": {
             topic: _subscription(one) for topic, one in group.subscriptions.items()
         },
     }
+    listed = []
+    for at in range(0, len(members), LISTED_AT_ONCE):
+        some = [_connection(name, one.channel) for name, one in members[at : at + LISTED_AT_ONCE]]
+        listed.append(compact(some)[1:-1])
+        await asyncio.sleep(0)
+    return b'{"connectionSet":[%b],%b' % (b",".join(listed), compact(rest)[1:])
 
 
 def _subscription(one: SubscriptionData) -> dict[str, object]:
@@ -320,9 +328,12 @@ class ResetOffsets:
 
     use_case = "CommitOffsets"
 
-    def __init__(self, where: BrokerName, members: ConnectedClients) -> None:
+    def __init__(
+        self, where: BrokerName, members: ConnectedClients, elsewhere: ClientsElsewhere
+    ) -> None:
         self._where = where
         self._members = members
+        self._elsewhere = elsewhere
 
     def decode(self, command: Command) -> Reset:
         fields = command.fields
@@ -342,7 +353,8 @@ class ResetOffsets:
         resets = await self._planned(client, asked)
         await client.admin.reset_group(asked.group, resets)
         offsets = [(self._where.queue(one.topic, one.queue_id), one.offset) for one in resets]
-        self._tell(asked, offsets)
+        if offsets:
+            await self._tell(asked, offsets)
         return Answer(body=with_table("offsetTable", offsets))
 
     async def _planned(self, client: AsyncClient, asked: Reset) -> list[GroupReset]:
@@ -359,8 +371,7 @@ class ResetOffsets:
             and (asked.forced or isinstance(to, int) or one.before < 0 or one.offset < one.before)
         ]
 
-    def _tell(self, asked: Reset, offsets: list[tuple[dict[str, object], int]]) -> None:
-        group = self._members.groups.get(asked.group)
+    async def _tell(self, asked: Reset, offsets: list[tuple[dict[str, object], int]]) -> None:
         fields: dict[str, object] = {
             "group": asked.group,
             "isForce": asked.forced,
@@ -369,6 +380,6 @@ class ResetOffsets:
         }
         as_list = compact({"offsetTable": [queue | {"offset": to} for queue, to in offsets]})
         as_table = with_table("offsetTable", offsets)
-        for one in list(group.consumers.values()) if group and offsets else ():
-            body = as_list if one.channel.language == _LANGUAGE_WITH_LISTS else as_table
-            one.channel.notify(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+        told = (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, as_table, as_list)
+        tell_here(self._members, asked.group, *told)
+        await self._elsewhere.tell(asked.group, *told)

@@ -111,6 +111,9 @@ class GatewayConfig(ServiceConfig):
     def instance(self) -> str:
         return f"-{self.number}" if self.number > 1 else ""
 
+    def remoting_listens(self) -> list[str]:
+        return [one for one in (self.remoting_address, *self.remoting_further_addresses) if one]
+
     def faults(self) -> Iterable[str]:
         named = [(one, getattr(self, one)) for one in _ADDRESSES]
         named += [(one, value) for one in _LISTS for value in getattr(self, one)]

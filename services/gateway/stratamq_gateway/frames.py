@@ -170,7 +170,7 @@ def _has_half(found: Any, data: bytes) -> bool:
 def _from_json(header: dict[str, Any], body: bytes) -> Command:
     fields = header.get("extFields") or {}
     if not _TEXTS.issuperset(map(type, fields.values())):
-        fields = {name: _text(fields[name]) for name in fields if fields[name] is not None}
+        fields = {name: field_text(fields[name]) for name in fields if fields[name] is not None}
     return Command(
         int(header["code"]),
         fields,
@@ -183,7 +183,7 @@ def _from_json(header: dict[str, Any], body: bytes) -> Command:
     )
 
 
-def _text(value: Any) -> str:
+def field_text(value: Any) -> str:
     """The C++ client sends numbers."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -256,7 +256,7 @@ def _encoded(
         "version": VERSION,
     }
     if fields:
-        header["extFields"] = {name: _text(value) for name, value in fields.items()}
+        header["extFields"] = {name: field_text(value) for name, value in fields.items()}
     if remark:
         header["remark"] = remark
     head = compact(header)

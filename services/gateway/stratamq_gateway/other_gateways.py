@@ -8,7 +8,9 @@ back, those that were not said again within `RETURN_S` have left.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
 from logging import getLogger
 from typing import Any, NamedTuple
 
@@ -17,12 +19,15 @@ from stratamq.files.port import Clock, Random
 from stratamq.rpc.backoff import Backoff
 from stratamq.rpc.endpoints import Channels
 from stratamq.service.classic_calls import (
+    BEAT_S,
     ClassicMember,
     ClassicSubscription,
     MemberChange,
     SharedMembers,
     renew_after,
 )
+from stratamq_gateway.config import GatewayConfig
+from stratamq_gateway.elsewhere import ClientsElsewhere
 from stratamq_gateway.frames import Command
 from stratamq_gateway.members import DETAILS, ConnectedClients, Consumer, subscription
 
@@ -37,6 +42,7 @@ BATCH = 32
 LONGEST_LANGUAGE, LARGEST_VERSION = 32, 0x7FFF_FFFF
 """A client says what it likes."""
 
+Asked = Callable[[int, Mapping[str, object], bytes], Awaitable[Command]]
 Place = tuple[int, str, str]
 """Gateway, group, client id."""
 
@@ -47,22 +53,29 @@ class Elsewhere(NamedTuple):
     language: str
     version: int
     address: str
+    asked: Asked
 
     def notify(self, code: int, fields: dict[str, object], body: bytes = b"") -> None:
         pass
 
     async def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Command:
-        raise UnavailableError("the client is connected to another gateway of the broker: ask that")
+        return await self.asked(code, fields, body)
 
 
 class OtherGateways:
     """Belongs to the event loop."""
 
     def __init__(
-        self, channels: Channels, members: ConnectedClients, clock: Clock, random: Random
+        self,
+        channels: Channels,
+        config: GatewayConfig,
+        members: ConnectedClients,
+        clock: Clock,
+        random: Random,
     ) -> None:
         self._channels = channels
         self._members = members
+        self.clients = ClientsElsewhere(channels, config)
         self.number = random.getrandbits(62)
         """Tells this process from others, and from an earlier one."""
         self._backoff = Backoff(None, clock, random)
@@ -112,10 +125,12 @@ class OtherGateways:
         unsaid = members.here()
         try:
             while True:
-                for some in _batches(unsaid):
+                for some in _batches(unsaid) or [[]]:
                     await stream.say([self._change(*one) for one in some])
                     await asyncio.sleep(0)
-                await members.has_unsaid.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(BEAT_S):
+                        await members.has_unsaid.wait()
                 members.has_unsaid.clear()
                 unsaid = list(members.unsaid)
                 members.unsaid.clear()
@@ -135,7 +150,8 @@ class OtherGateways:
                 continue  # of an earlier stream
             if member is not None:
                 self._known[place] = self._session
-                self._members.beat_elsewhere(gateway, group, _consumer(client_id, member))
+                asked = partial(self.clients.ask, group, client_id)
+                self._members.beat_elsewhere(gateway, group, _consumer(client_id, member, asked))
             elif self._known.pop(place, None) is not None:
                 self._members.left_elsewhere(*place)
 
@@ -155,8 +171,8 @@ class OtherGateways:
             await asyncio.sleep(0)
 
 
-def _batches(places: list[Any]) -> Iterator[list[Any]]:
-    return (places[at : at + BATCH] for at in range(0, len(places), BATCH))
+def _batches(places: list[Any]) -> list[list[Any]]:
+    return [places[at : at + BATCH] for at in range(0, len(places), BATCH)]
 
 
 def _said(consumer: Consumer) -> ClassicMember:
@@ -174,11 +190,11 @@ def _said(consumer: Consumer) -> ClassicMember:
     )
 
 
-def _consumer(client_id: str, said: ClassicMember) -> Consumer:
+def _consumer(client_id: str, said: ClassicMember, asked: Asked) -> Consumer:
     named = (said.consume_type, said.message_model, said.consume_from_where)
     return Consumer(
         client_id,
-        Elsewhere(said.language, said.version, said.address),
+        Elsewhere(said.language, said.version, said.address, asked),
         0,
         dict(zip(DETAILS, named, strict=True)),
         tuple(

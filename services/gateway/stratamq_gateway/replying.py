@@ -6,14 +6,16 @@ that client's connection, and is not stored: RocketMQ with `storeReplyMessageEna
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient
-from stratamq.errors import UnavailableError
+from stratamq.errors import NotFoundError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.formats.properties import REPLY_TO_CLIENT, decode_properties
 from stratamq_gateway.brokers import BrokerName
 from stratamq_gateway.codes import RequestCode, ResponseCode
+from stratamq_gateway.elsewhere import ClientsElsewhere
 from stratamq_gateway.frames import Answer, Command, text
 from stratamq_gateway.members import Channel, ConnectedClients
 from stratamq_gateway.routes import TopicName
@@ -41,10 +43,16 @@ class PassReply:
     use_case = "Append"
 
     def __init__(
-        self, where: BrokerName, members: ConnectedClients, clock: Clock, code: RequestCode
+        self,
+        where: BrokerName,
+        members: ConnectedClients,
+        elsewhere: ClientsElsewhere,
+        clock: Clock,
+        code: RequestCode,
     ) -> None:
         self._where = where
         self._members = members
+        self._elsewhere = elsewhere
         self._clock = clock
         self._code = code
 
@@ -61,8 +69,7 @@ class PassReply:
 
     async def answer(self, client: AsyncClient, channel: Channel, asked: Reply) -> Answer:
         waiting = self._members.producer(asked.to)
-        if waiting is None:
-            return _not_taken(f"the client {asked.to} is not connected")
+        ask = waiting.ask if waiting else partial(self._elsewhere.ask, "", asked.to)
         now_ms = self._clock.wall_ms()
         said = {
             **asked.fields,
@@ -74,7 +81,9 @@ class PassReply:
         try:
             async with asyncio.timeout(TAKEN_S):
                 code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
-                taken = await waiting.ask(code, said, asked.body)
+                taken = await ask(code, said, asked.body)
+        except NotFoundError as error:
+            return _not_taken(str(error))
         except (TimeoutError, UnavailableError):
             return _not_taken(f"the client {asked.to} has not taken it")
         if taken.code != ResponseCode.SUCCESS:

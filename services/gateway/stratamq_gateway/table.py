@@ -58,6 +58,7 @@ from stratamq_gateway.consuming import (
     QueueBound,
     ViewMessage,
 )
+from stratamq_gateway.elsewhere import ClientsElsewhere
 from stratamq_gateway.grouping import (
     BeatHeart,
     CheckSubscription,
@@ -77,6 +78,7 @@ def handlers_of(
     where: BrokerName,
     brokers: Brokers,
     members: ConnectedClients,
+    elsewhere: ClientsElsewhere,
     locks: BrokerLocks,
     retry_topics: RetryTopics,
     own: AsyncClient,
@@ -91,11 +93,11 @@ def handlers_of(
         **_of_producers(where, retry_topics, own, config, clock),
         **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
-        **_of_tools_for_groups(where, members),
+        **_of_tools_for_groups(where, members, elsewhere),
         **_of_tools_for_clusters(where, brokers, members, clock),
         **handlers_of_access(permissions, where.cluster, clock),
-        reply: PassReply(where, members, clock, reply),
-        reply_v2: PassReply(where, members, clock, reply_v2),
+        reply: PassReply(where, members, elsewhere, clock, reply),
+        reply_v2: PassReply(where, members, elsewhere, clock, reply_v2),
         RequestCode.GET_BROKER_CONFIG: BrokerConfig(where, config),
         RequestCode.GET_BROKER_RUNTIME_INFO: RuntimeInfo(own, clock),
     }
@@ -135,7 +137,7 @@ def _of_tools_for_topics(
 
 
 def _of_tools_for_groups(
-    where: BrokerName, members: ConnectedClients
+    where: BrokerName, members: ConnectedClients, elsewhere: ClientsElsewhere
 ) -> Mapping[RequestCode, Handler]:
     info, consume = RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY
     return {
@@ -146,7 +148,7 @@ def _of_tools_for_groups(
         RequestCode.GET_CONSUMER_CONNECTION_LIST: ConnectedConsumers(members),
         RequestCode.GET_PRODUCER_CONNECTION_LIST: ConnectedProducers(members),
         RequestCode.GET_CONSUME_STATS: ConsumeStats(where),
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ResetOffsets(where, members),
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ResetOffsets(where, members, elsewhere),
         info: AskConsumer(members, info, "ListGroupMembers"),
         consume: AskConsumer(members, consume, "GetFrame"),
     }

@@ -8,6 +8,7 @@ the response waits for the collector.
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import grpc
@@ -37,14 +38,19 @@ _BOXED = {
 """On the wire a stream of one request is a single request, for which gRPC does less."""
 
 
-async def ask(channels: Channels, name: str, request: Any, timeout_s: float) -> Any:
+async def ask(
+    channels: Channels, name: str, request: Any, timeout_s: float, process: str = ""
+) -> Any:
     """Call the method `name` and return its answer, which nothing but the caller keeps.
 
     For a method that takes a stream, `request` may be a list: the stream's parts. All other
     requests go without gRPC if the service has a socket for them (`socket_calls`). Raises
     StrataError; after UnavailableError the next call looks up the service's address again.
+    `process`: which one of the room is called, by its run file; "": the first.
     """
     method = _PARTS[name] if isinstance(request, list) else _BOXED[name]
+    if process:
+        method = _at(method, process)
     try:
         box = await _by_socket(channels, method, request, timeout_s)
         if box is None:
@@ -55,6 +61,11 @@ async def ask(channels: Channels, name: str, request: Any, timeout_s: float) -> 
             channels.renew(method.room)
         raise error from failure
     return box.pop()
+
+
+@cache
+def _at(method: Method, process: str) -> Method:
+    return replace(method, room=process)
 
 
 async def _by_socket(channels: Channels, method: Method, request: Any, timeout_s: float) -> Any:

@@ -241,6 +241,7 @@ RULES = {
     "LockQueues": MEMBER,
     # --- the gateway ---
     "GetGatewayStatus": OBSERVE,
+    "AskClients": MEMBER,
     # --- the console ---
     "GetConsoleStatus": OBSERVE,
     # --- the tier ---

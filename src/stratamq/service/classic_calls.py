@@ -1,13 +1,15 @@
 """What a gateway asks the delivery service of clients of RocketMQ's classic protocol: which consume
-at the broker's other gateways, and which have the locks of queues."""
+at the broker's other gateways, and which have the locks of queues. What gateways ask each other's
+clients."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import grpc
 
 from stratamq.api.v1 import delivery_pb2 as pb
+from stratamq.api.v1 import gateway_pb2
 from stratamq.errors import StrataError, UnavailableError
 from stratamq.rpc.asking import ask
 from stratamq.rpc.endpoints import Channels
@@ -19,6 +21,8 @@ from stratamq.service.queue_locks import Locked, QueueName
 
 LOCKS_ANSWER_S = 0.8
 """A client waits for a second."""
+BEAT_S = 10.0
+"""A gateway that has nothing new says that, so that one that hangs is noticed."""
 MAX_LOCKED = 1_000
 """One call is for no more queues."""
 MAX_MEMBER_BYTES = 64 << 10
@@ -148,3 +152,41 @@ def encoded(member: ClassicMember) -> bytes:
     if said.ByteSize() > MAX_MEMBER_BYTES:
         said.ClearField("subscriptions")
     return said.SerializeToString()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """For clients at another gateway."""
+
+    group: str
+    """The consumers' one; "": the client is a producer."""
+    client_id: str
+    code: int
+    fields: Mapping[str, str]
+    body: bytes
+    body_with_lists: bytes = b""
+    """For clients in C++, if it is another one."""
+    tells_all: bool = False
+    """All consumers of the group are told, and none answers."""
+
+
+class ClientAnswer(NamedTuple):
+    code: int
+    fields: Mapping[str, str] = {}
+    body: bytes = b""
+    remark: str = ""
+
+
+async def ask_clients(
+    channels: Channels, gateway: str, request: ClientRequest, timeout_s: float
+) -> ClientAnswer:
+    """`gateway`: by the name of its run file. NotFoundError: the client is not connected to it.
+    TimeoutError: it hangs. UnavailableError."""
+    message = gateway_pb2.AskClientsRequest(**asdict(request))
+    try:
+        said = await ask(channels, "AskClients", message, timeout_s, gateway)
+    except UnavailableError as error:
+        if error.fields.get("status") == "DEADLINE_EXCEEDED":
+            raise TimeoutError from error
+        raise
+    return ClientAnswer(said.code, dict(said.fields), said.body, said.remark)

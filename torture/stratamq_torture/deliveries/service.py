@@ -311,7 +311,7 @@ class Service:
         self.timed = TimedMessages(settings.roll_ms, followed, self.taken_over, **undo)
         for delayed in (self.levels, self.timed):
             delayed.copies.lateness_ms = _never_early
-        self.checkers = Checkers()
+        self.checkers = Checkers(self._machine.chance)
         self.groups = SharedGroups(followed, ends, kept_bytes=SEGMENT_BYTES // 2)
         self.transactions = Transactions(
             followed, CheckRules(2_000, 1_000, 3), self.checkers, self.taken_over, **undo

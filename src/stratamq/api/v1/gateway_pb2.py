@@ -24,17 +24,29 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dstratamq/api/v1/gateway.proto\x12\x0fstratamq.api.v1\"\x19\n\x17GetGatewayStatusRequest\"\xe4\x01\n\x18GetGatewayStatusResponse\x12\x18\n\x10remoting_address\x18\x01 \x01(\t\x12\x1a\n\x12\x61\x64vertised_address\x18\x02 \x01(\t\x12\x13\n\x0b\x63onnections\x18\x03 \x01(\x03\x12\x17\n\x0f\x63onsumer_groups\x18\x04 \x01(\x03\x12\x17\n\x0fproducer_groups\x18\x05 \x01(\x03\x12\x14\n\x0cgrpc_address\x18\x06 \x01(\t\x12\x14\n\x0cgrpc_clients\x18\x07 \x01(\x03\x12\x1f\n\x17grpc_advertised_address\x18\x08 \x01(\t2y\n\x0eGatewayService\x12g\n\x10GetGatewayStatus\x12(.stratamq.api.v1.GetGatewayStatusRequest\x1a).stratamq.api.v1.GetGatewayStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dstratamq/api/v1/gateway.proto\x12\x0fstratamq.api.v1\"\x19\n\x17GetGatewayStatusRequest\"\xe4\x01\n\x18GetGatewayStatusResponse\x12\x18\n\x10remoting_address\x18\x01 \x01(\t\x12\x1a\n\x12\x61\x64vertised_address\x18\x02 \x01(\t\x12\x13\n\x0b\x63onnections\x18\x03 \x01(\x03\x12\x17\n\x0f\x63onsumer_groups\x18\x04 \x01(\x03\x12\x17\n\x0fproducer_groups\x18\x05 \x01(\x03\x12\x14\n\x0cgrpc_address\x18\x06 \x01(\t\x12\x14\n\x0cgrpc_clients\x18\x07 \x01(\x03\x12\x1f\n\x17grpc_advertised_address\x18\x08 \x01(\t\"\xec\x01\n\x11\x41skClientsRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12\x0c\n\x04\x63ode\x18\x03 \x01(\x05\x12>\n\x06\x66ields\x18\x04 \x03(\x0b\x32..stratamq.api.v1.AskClientsRequest.FieldsEntry\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\x12\x17\n\x0f\x62ody_with_lists\x18\x06 \x01(\x0c\x12\x11\n\ttells_all\x18\x07 \x01(\x08\x1a-\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb0\x01\n\x12\x41skClientsResponse\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12?\n\x06\x66ields\x18\x02 \x03(\x0b\x32/.stratamq.api.v1.AskClientsResponse.FieldsEntry\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0e\n\x06remark\x18\x04 \x01(\t\x1a-\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\xd0\x01\n\x0eGatewayService\x12g\n\x10GetGatewayStatus\x12(.stratamq.api.v1.GetGatewayStatusRequest\x1a).stratamq.api.v1.GetGatewayStatusResponse\x12U\n\nAskClients\x12\".stratamq.api.v1.AskClientsRequest\x1a#.stratamq.api.v1.AskClientsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'stratamq.api.v1.gateway_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ASKCLIENTSREQUEST_FIELDSENTRY']._loaded_options = None
+  _globals['_ASKCLIENTSREQUEST_FIELDSENTRY']._serialized_options = b'8\001'
+  _globals['_ASKCLIENTSRESPONSE_FIELDSENTRY']._loaded_options = None
+  _globals['_ASKCLIENTSRESPONSE_FIELDSENTRY']._serialized_options = b'8\001'
   _globals['_GETGATEWAYSTATUSREQUEST']._serialized_start=50
   _globals['_GETGATEWAYSTATUSREQUEST']._serialized_end=75
   _globals['_GETGATEWAYSTATUSRESPONSE']._serialized_start=78
   _globals['_GETGATEWAYSTATUSRESPONSE']._serialized_end=306
-  _globals['_GATEWAYSERVICE']._serialized_start=308
-  _globals['_GATEWAYSERVICE']._serialized_end=429
+  _globals['_ASKCLIENTSREQUEST']._serialized_start=309
+  _globals['_ASKCLIENTSREQUEST']._serialized_end=545
+  _globals['_ASKCLIENTSREQUEST_FIELDSENTRY']._serialized_start=500
+  _globals['_ASKCLIENTSREQUEST_FIELDSENTRY']._serialized_end=545
+  _globals['_ASKCLIENTSRESPONSE']._serialized_start=548
+  _globals['_ASKCLIENTSRESPONSE']._serialized_end=724
+  _globals['_ASKCLIENTSRESPONSE_FIELDSENTRY']._serialized_start=500
+  _globals['_ASKCLIENTSRESPONSE_FIELDSENTRY']._serialized_end=545
+  _globals['_GATEWAYSERVICE']._serialized_start=727
+  _globals['_GATEWAYSERVICE']._serialized_end=935
 # @@protoc_insertion_point(module_scope)
