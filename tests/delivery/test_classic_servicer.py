@@ -28,7 +28,25 @@ async def hanging(*requests):
     await asyncio.Event().wait()
 
 
-async def living():
+async def test_a_gateway_knows_when_it_has_been_told_of_all_members(service, monkeypatch):
+    """Others may say theirs a little after the service's start."""
+    monkeypatch.setattr(classic_servicer, "SETTLED_S", 0.2)
+    async with asyncio.timeout(60):
+        first = service.ShareMembers(living(), None)
+        await anext(first)
+        second = service.ShareMembers(living(said("one", b"a")), None)
+        await anext(second)
+        heard = []
+        while not heard or not heard[-1].told_all:
+            heard.append(await anext(first))
+        assert [one.client_id for each in heard for one in each.changes] == ["one"]
+        for stream in (first, second):
+            await stream.aclose()
+
+
+async def living(*requests):
+    for one in requests:
+        yield one
     while True:
         yield pb.ShareMembersRequest()
         await asyncio.sleep(0.001)

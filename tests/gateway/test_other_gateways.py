@@ -12,6 +12,7 @@ import pytest
 from stratamq_gateway import admin_groups, other_gateways
 from stratamq_gateway import members as of_members
 from stratamq_gateway.grouping import OfGroup
+from stratamq_gateway.listener import Listener
 from stratamq_gateway.members import ConnectedClients, Heartbeat, subscription
 from stratamq_gateway.other_gateways import BATCH, OtherGateways
 
@@ -20,6 +21,7 @@ from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.files.simulated_time import SimulatedClock
 from stratamq.service import classic_calls
 from stratamq.service.classic_calls import ClassicMember, ClassicSubscription, MemberChange
+from stratamq.service.sockets import listen
 
 CHANGED = 40
 SAID = ClassicMember("h:1", "JAVA", 395, "CONSUME_PASSIVELY", "CLUSTERING", "", 5)
@@ -40,6 +42,8 @@ def change(client_id, member=SAID, gateway=9):
 
 class Played:
     """The delivery service's end of the streams, one after the other."""
+
+    told_all = False
 
     def __init__(self):
         self.said, self.beats = [], 0
@@ -78,7 +82,7 @@ async def linked(monkeypatch, members):
     played = Played()
     monkeypatch.setattr(other_gateways, "SharedMembers", played)
     others = linked_to(members)
-    played.number = others.number
+    played.number, played.others = others.number, others
     running = asyncio.create_task(others.run())
     played.tells()
     yield played
@@ -131,6 +135,55 @@ def test_a_gateway_without_news_says_that_it_is_there(monkeypatch, members):
     async def scene():
         async with linked(monkeypatch, members) as played:
             await until(lambda: played.beats > 2)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_client_is_served_before_the_consumers_at_other_gateways_are_known(
+    monkeypatch, members, there
+):
+    async def scene():
+        async with linked(monkeypatch, members) as played:
+            played.others.clients.others = lambda: ["gateway"] if there else []
+            known = asyncio.create_task(played.others.known())
+            played.tells(change("one"))
+            await until(lambda: members.consumers("g") == ["one"])
+            assert known.done() is not there
+            played.told_all = True
+            played.tells()
+            await known
+
+    play(scene)
+
+
+def test_a_listener_serves_no_client_before_the_others_are_known(members):
+    async def scene():
+        known, listening = asyncio.Event(), listen("127.0.0.1:0", "the test")
+        listener = Listener(None, members, {}, known.wait, None, None, None, None)
+        serving = asyncio.create_task(listener.serve(listening))
+        _, writer = await asyncio.open_connection(*listening.getsockname())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not listener.connections
+        known.set()
+        await until(lambda: listener.connections)
+        writer.close()
+        await until(lambda: not listener.connections)
+        serving.cancel()
+        await asyncio.wait([serving])
+        listening.close()
+
+    play(scene)
+
+
+def test_clients_are_served_after_a_while_without_the_delivery_service(monkeypatch, members):
+    monkeypatch.setattr(other_gateways, "START_S", 0.01)
+
+    async def scene():
+        async with linked(monkeypatch, members) as played:
+            played.others.clients.others = lambda: ["gateway"]
+            await played.others.known()
 
     play(scene)
 

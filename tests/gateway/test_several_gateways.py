@@ -8,6 +8,7 @@ import pytest
 
 from stratamq.api.v1 import gateway_pb2
 from stratamq.client import connect
+from stratamq.service.room_lock import room_lock_holder
 from tests.gateway.remoting import Remoting, beat, pull, send
 from tests.gateway.test_gateway import SETTINGS
 from tests.gateway.test_locks import RUNNING_INFO, UNLOCK, asked_for, locked, running_info
@@ -122,6 +123,8 @@ def test_a_tool_asks_a_consumer_at_another_gateway(broker):
         assert first.ask(35, clientID="one", consumerGroup="asked").code == 0
         until_members(second, "asked")
         assert second.ask(RUNNING_INFO, **named).code == NOT_ONLINE
+    for room in (GATEWAY, SECOND):
+        assert room_lock_holder(broker.root, room) == broker.pid(room), "it still has its number"
 
 
 def test_consumers_at_all_gateways_are_told_of_a_reset(broker):
@@ -213,6 +216,17 @@ def test_a_restart_of_the_delivery_service_changes_nobodys_queues(tmp_path):
                 assert members(client, "steady") == {"one", "two"}
         assert first.told == []
         assert set(second.told) == {CHANGED}, "of the other groups alone"
+
+
+def test_a_gateway_that_starts_answers_no_list_without_the_members_of_others(tmp_path):
+    """Each of its clients would take queues that others have."""
+    with started(tmp_path) as broker, at(broker, GATEWAY) as first:
+        for number in range(500):
+            beat(first, f"c{number}", consumer="many")
+        broker.kill(SECOND)
+        broker.start([SECOND])
+        with at(broker, SECOND) as second:
+            assert len(members(second, "many")) == 500
 
 
 def test_without_a_delivery_service_each_gateway_has_its_own_members_and_locks(tmp_path):

@@ -42,12 +42,18 @@ class GatewayStream:
         self.untold: dict[MemberKey, bytes] = {}
         self.moved = asyncio.Event()
         self.ended = False
+        self.is_settled = False
+        """All who are there have said so, and this gateway is yet to hear that."""
         self.silent = 0
         """Beats for which nothing was heard on it."""
 
     def tell(self, changes: dict[MemberKey, bytes]) -> None:
         """Members, empty those that have left."""
         self.untold.update(changes)
+        self.moved.set()
+
+    def settle(self) -> None:
+        self.is_settled = True
         self.moved.set()
 
     def next(self) -> dict[MemberKey, bytes]:

@@ -19,6 +19,8 @@ from stratamq_delivery.classic_members import (
 )
 
 MAX_LISTED = 10_000
+SETTLED_S = 2.0
+"""So long after the service's start all gateways that run have a stream."""
 SILENT_BEATS = 3
 """A time in which this service itself stood still counts as one."""
 
@@ -31,6 +33,7 @@ class ForGateways:
         self._locks = QueueLocks(clock)
         self._log = log
         self._clock = clock
+        self._began_ns = clock.monotonic_ns()
 
     async def drain(self) -> None:
         """End the gateways' streams: the service stops."""
@@ -43,6 +46,8 @@ class ForGateways:
         reading = asyncio.create_task(self._hear(requests, stream))
         reading.add_done_callback(lambda _: stream.end())
         watching = asyncio.create_task(self._watch(stream, reading))
+        age_s = (self._clock.monotonic_ns() - self._began_ns) / 1e9
+        asyncio.get_running_loop().call_later(max(0.0, SETTLED_S - age_s), stream.settle)
         try:
             yield pb.ShareMembersResponse()  # the gateway is heard
             while not stream.ended:
@@ -60,6 +65,9 @@ class ForGateways:
                         ]
                     )
                     await asyncio.sleep(0)
+                if stream.is_settled:
+                    stream.is_settled = False
+                    yield pb.ShareMembersResponse(told_all=True)
                 await stream.moved.wait()
             if reading.cancelled():
                 raise UnavailableError("the gateway has said nothing for too long")

@@ -12,6 +12,7 @@ from stratamq.errors import NotFoundError, UnavailableError
 from stratamq.rpc.discovery import run_file
 from stratamq.rpc.endpoints import Channels
 from stratamq.service.classic_calls import ClientAnswer, ClientRequest, ask_clients
+from stratamq.service.room_lock import room_lock_holder
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.config import GatewayConfig
 from stratamq_gateway.connection import ANSWER_S
@@ -74,12 +75,14 @@ class ClientsElsewhere:
     def _calls(
         self, request: ClientRequest, timeout_s: float
     ) -> list[Coroutine[Any, Any, ClientAnswer]]:
-        found = [one.stem for one in run_file(self._root, "gateway").parent.glob("gateway*.json")]
-        return [
-            ask_clients(self._channels, one, request, timeout_s)
-            for one in found
-            if one != self._here
-        ]
+        return [ask_clients(self._channels, one, request, timeout_s) for one in self.others()]
+
+    def others(self) -> list[str]:
+        """Gateways of the broker that run, by the names of their run files."""
+        files = run_file(self._root, "gateway").parent.glob("gateway*.json")
+        # Not its own lock: to look at that would be to let go of it.
+        found = [one.stem for one in files if one.stem != self._here]
+        return [one for one in found if room_lock_holder(self._root, one) is not None]
 
 
 def _texts(fields: Mapping[str, object]) -> dict[str, str]:

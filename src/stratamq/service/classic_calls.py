@@ -65,6 +65,8 @@ class SharedMembers:
 
     def __init__(self, call: Any) -> None:
         self._call = call
+        self.told_all = False
+        """All members that were there at first have been read."""
 
     @classmethod
     async def begin(cls, channels: Channels) -> "SharedMembers":
@@ -92,6 +94,7 @@ class SharedMembers:
             raise stream_error(failure) from failure
         if response is grpc.aio.EOF:
             raise UnavailableError("the delivery service has ended the stream")
+        self.told_all |= response.told_all
         return [
             MemberChange(
                 one.gateway,

@@ -540,10 +540,12 @@ class ShareMembersRequest(_message.Message):
     def __init__(self, changes: _Optional[_Iterable[_Union[MemberChange, _Mapping]]] = ...) -> None: ...
 
 class ShareMembersResponse(_message.Message):
-    __slots__ = ("changes",)
+    __slots__ = ("changes", "told_all")
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    TOLD_ALL_FIELD_NUMBER: _ClassVar[int]
     changes: _containers.RepeatedCompositeFieldContainer[MemberChange]
-    def __init__(self, changes: _Optional[_Iterable[_Union[MemberChange, _Mapping]]] = ...) -> None: ...
+    told_all: bool
+    def __init__(self, changes: _Optional[_Iterable[_Union[MemberChange, _Mapping]]] = ..., told_all: bool = ...) -> None: ...
 
 class MemberChange(_message.Message):
     __slots__ = ("gateway", "group", "client_id", "member")
