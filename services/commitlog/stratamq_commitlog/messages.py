@@ -95,6 +95,18 @@ class FrameBatch:
     fence: Callable[[], StrataError | None] | None = None
     """For a service of the broker: why nothing of its stream is stored any more (`write/fence.py`).
     None: the stream is a producer's."""
+    behind: Callable[[], StrataError | None] | None = None
+    """For a producer's stream in order: why a batch before this one was refused for now."""
+
+    def obstacle(self) -> StrataError | None:
+        """Why it is not stored, or not yet, by what its stream is."""
+        look = self.fence or self.behind
+        return None if look is None else look()
+
+    def goes_with(self, other: "FrameBatch") -> bool:
+        """Whether both may be appended together."""
+        both = self.fence is other.fence and (self.numbers is None) is (other.numbers is None)
+        return both and self.obstacle() is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,13 @@ class Exchange:
         """It was ended because the log did not answer in time."""
 
 
-def opening(client_name: str, require_replicas: bool, producer: int) -> bytes:
+def opening(client_name: str, require_replicas: bool, producer: int, in_order: bool) -> bytes:
     """`producer`: its number; 0: it numbers nothing."""
     open_ = commitlog_pb2.AppendOpen(
-        client_name=client_name, require_replicas=require_replicas, producer_id=producer
+        client_name=client_name,
+        require_replicas=require_replicas,
+        producer_id=producer,
+        in_order=in_order,
     )
     return APPEND_STREAM_REQUEST.encode(commitlog_pb2.AppendStreamRequest(open=open_), b"", b"")
 
@@ -59,7 +62,9 @@ def request_of(batch: Batch, shape: FrameShape) -> bytes:
         commitlog_pb2.AppendRun(topic=run.topic, queue_id=run.queue_id, count=run.count)
         for run in batch.runs.values()
     ]
-    head = commitlog_pb2.AppendStreamRequest(sequence=batch.sequence, runs=runs)
+    head = commitlog_pb2.AppendStreamRequest(
+        sequence=batch.sequence, runs=runs, resumes=batch.resumes
+    )
     if batch.unanswered and batch.sent_from is not None:
         head.sent_from.CopyFrom(wire_place(batch.sent_from))
     if batch.span is not None:

@@ -88,7 +88,16 @@ class Outbox:
         self._in_flight: deque[Batch] = deque()
         self._sequence = 0
         self._not_before_ns = 0
+        self._refused = False
+        """In order: the log has refused a batch for now, and stores nothing that was sent behind
+        it. Nothing is sent until all of that is answered."""
         self._singles = 0
+
+    @property
+    def in_order(self) -> bool:
+        """Whether what is sent again must not be stored behind later batches. A single send has a
+        caller that waits for it."""
+        return self.numbering is not None and not self.batching.single_sends
 
     def limit(self, batch_bytes: int, batch_messages: int) -> None:
         """What the broker takes: batches begun from now on keep to it."""
@@ -245,7 +254,7 @@ class Outbox:
 
     def next_batch(self, now_ns: int) -> Batch | None:
         """The batch that goes out now, in flight from now on."""
-        if len(self._in_flight) >= self.batching.window or now_ns < self._not_before_ns:
+        if self._is_full or now_ns < self._not_before_ns:
             return None
         if not self._ready and self._current is not None:
             waited = now_ns - self._current.opened_ns >= self.batching.linger_ns
@@ -260,8 +269,15 @@ class Outbox:
         # attempts, a copy of the first one could lie before it, and be stored a second time.
         if not batch.unanswered:
             batch.sent_from = self.place
+        batch.resumes, self._refused = self._refused, False
         self._in_flight.append(batch)
         return batch
+
+    @property
+    def _is_full(self) -> bool:
+        """Nothing goes out before something is answered."""
+        in_flight = len(self._in_flight)
+        return in_flight >= self.batching.window or (self._refused and in_flight > 0)
 
     def _waits_for_more(self) -> bool:
         in_flight = sum(batch.count for batch in self._in_flight)
@@ -275,7 +291,7 @@ class Outbox:
 
     def due_in_ns(self, now_ns: int) -> int | None:
         """How long until `next_batch` gives something without a further event; None: never."""
-        if len(self._in_flight) >= self.batching.window or not self.has_unsent:
+        if self._is_full or not self.has_unsent:
             return None
         due_ns = self._not_before_ns
         if not self._ready and self._current is not None and self._waits_for_more():
@@ -299,6 +315,7 @@ class Outbox:
         if self.place is not None:
             self.place = self.place.reached(outcome.physical_offset)
         if self._goes_again(batch, outcome, now_ns, elsewhere):
+            self._refused = self.in_order
             self._put_back(batch)
             return None
         if outcome.of_one_message and self.divide(batch):
@@ -368,7 +385,7 @@ class Outbox:
             else:
                 self._put_back(batch)
         self._in_flight.clear()
-        self.place = None
+        self.place, self._refused = None, False
         return spent
 
     def take_overdue(self, now_ns: int, reached: bool = True) -> list[Batch]:
@@ -393,6 +410,7 @@ class Outbox:
         """The batch that `next_batch` gave last was not sent after all; it is to be given up."""
         if self._in_flight and self._in_flight[-1] is batch:
             self._in_flight.pop()
+            self._refused = self._refused or batch.resumes
 
     def give_up(self, batch: Batch, error: StrataError) -> None:
         """Settle a batch that has left this object."""

@@ -228,7 +228,7 @@ class Batch(SendingUnit):
 
     __slots__ = (
         "_ends", "_stored", "contexts", "count", "halves", "lengths", "opened_ns", "outcome",
-        "queue_of", "runs", "sent_from", "sequence", "unanswered", "whole",
+        "queue_of", "resumes", "runs", "sent_from", "sequence", "unanswered", "whole",
     )  # fmt: skip
 
     def __init__(self, opened_ns: int) -> None:
@@ -237,6 +237,8 @@ class Batch(SendingUnit):
         self.sequence = -1
         """The first message's sequence, for a numbered producer; assigned at the first attempt, and
         kept."""
+        self.resumes = False
+        """In its last attempt: it is the first one behind those that the log has refused."""
         self.sent_from: LogPlace | None = None
         """Where the log was, at least, before the first attempt that is unanswered, or the present
         one; None: the log would not recognise it."""

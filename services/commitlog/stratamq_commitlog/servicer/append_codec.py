@@ -116,7 +116,9 @@ def opening_of(request: bytes) -> AppendOpening:
     if not head.HasField("open"):
         raise InvalidRequestError("the first message of an append stream must be `open`")
     sent = head.open
-    return AppendOpening(sent.producer_id, sent.require_replicas, sent.writer, sent.generation)
+    return AppendOpening(
+        sent.producer_id, sent.require_replicas, sent.writer, sent.generation, sent.in_order
+    )
 
 
 def opened_response(opened: AppendOpened) -> bytes:
@@ -158,6 +160,7 @@ def _sent_batch(most: int, request: bytes) -> SentBatch:
         frames,
         place_of(head.sent_from) if head.HasField("sent_from") else None,
         head.traceparent,
+        resumes=head.resumes,
     )
 
 

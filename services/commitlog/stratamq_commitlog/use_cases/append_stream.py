@@ -14,7 +14,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotWritableError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.formats.hosts import Host
 from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
@@ -82,6 +88,9 @@ class AppendOpening(NamedTuple):
     """The service of the broker that sends; "": a producer does."""
     generation: int = 0
     """In which a writer decides what it appends."""
+    in_order: bool = False
+    """Behind a batch that is refused for now nothing is stored until one that resumes the
+    stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,7 @@ class SentBatch(NamedTuple):
     traceparent: str = ""
     error: StrataError | None = None
     """Why the codec cannot read it: the answer in its place."""
+    resumes: bool = False
 
 
 class Answered(NamedTuple):
@@ -162,6 +172,9 @@ class AppendStream:
         self._producer = opening.producer
         self.sender: int | str = opening.writer or opening.producer
         """A producer's number, or a writer's name; 0: a producer without a number."""
+        self._in_order = opening.in_order
+        self._refused: StrataError | None = None
+        """In order: why an earlier batch was refused, which its producer sends again."""
         self._fence: Fence | None = None
         self._obstacle: Callable[[], StrataError | None] | None = None
         if opening.writer:
@@ -258,11 +271,15 @@ class AppendStream:
             recorded = self._spans.batch(sent.traceparent)
         self._slots.append(slot)
         self._in_flight += slot.size
+        if sent.resumes:
+            self._refused = None
 
         def done(result: BatchResult) -> None:
             slot.result = result
             if self._fence is not None and result.error is not None:
                 self._fence.end("an earlier batch of the stream was refused")
+            if self._in_order and isinstance(result.error, BusyError | UnavailableError):
+                self._refused = self._refused or result.error
             self._in_flight -= slot.size
             if recorded is not None:
                 recorded(result)
@@ -273,9 +290,13 @@ class AppendStream:
             if sent.error is not None:
                 raise sent.error
             self._require_topics({run.topic for run in sent.runs})
+            behind = (lambda: self._refused) if self._in_order else None
             batch = FrameBatch(
-                sent.runs, sent.lengths, sent.frames, self._numbers(sent), self._obstacle
+                sent.runs, sent.lengths, sent.frames, self._numbers(sent), self._obstacle, behind
             )
+            if self._refused is not None:
+                done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=self._refused))
+                return
             self._log.puts.batch(batch, done, self._require_replicas)
         except StrataError as error:
             done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))

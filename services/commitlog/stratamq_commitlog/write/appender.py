@@ -246,9 +246,8 @@ class Appender:
             if group and (messages >= most_messages or size + item.size > most_bytes):
                 break
             batch = item.batch
-            if batch.fence is not head.batch.fence or (batch.numbers is not None) is not numbered:
-                break
-            if group and numbered and resends.is_suspected(self._window, batch):
+            is_again = numbered and resends.is_suspected(self._window, batch)
+            if group and (is_again or not batch.goes_with(head.batch)):
                 break
             group.append(item)
             messages += len(batch.lengths)
@@ -354,8 +353,8 @@ class Appender:
         group[0].done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
 
     def _is_fenced(self, item: BatchItem) -> bool:
-        """Whether the batch is refused because its stream may store nothing more."""
-        obstacle = item.batch.fence and item.batch.fence()
+        """Whether the batch is refused because its stream may store nothing more, or not yet."""
+        obstacle = item.batch.obstacle()
         if obstacle is not None:
             item.done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=obstacle))
         return obstacle is not None

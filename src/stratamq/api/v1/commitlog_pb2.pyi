@@ -138,18 +138,20 @@ class AppendRun(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
 
 class AppendOpen(_message.Message):
-    __slots__ = ("client_name", "require_replicas", "producer_id", "writer", "generation")
+    __slots__ = ("client_name", "require_replicas", "producer_id", "writer", "generation", "in_order")
     CLIENT_NAME_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    IN_ORDER_FIELD_NUMBER: _ClassVar[int]
     client_name: str
     require_replicas: bool
     producer_id: int
     writer: str
     generation: int
-    def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ..., writer: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    in_order: bool
+    def __init__(self, client_name: _Optional[str] = ..., require_replicas: bool = ..., producer_id: _Optional[int] = ..., writer: _Optional[str] = ..., generation: _Optional[int] = ..., in_order: bool = ...) -> None: ...
 
 class AppendOpened(_message.Message):
     __slots__ = ("store_address_bytes", "born_address", "born_port", "property_checksum_bytes", "max_batch_bytes", "max_batch_messages", "max_message_bytes", "role", "generation", "version2_frames", "appended_offset", "window_offset", "store_host", "store_time_ms", "sync_flush")
@@ -186,7 +188,7 @@ class AppendOpened(_message.Message):
     def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ..., store_host: _Optional[bytes] = ..., store_time_ms: _Optional[int] = ..., sync_flush: bool = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
-    __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from", "traceparent")
+    __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from", "traceparent", "resumes")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +196,7 @@ class AppendStreamRequest(_message.Message):
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     SENT_FROM_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    RESUMES_FIELD_NUMBER: _ClassVar[int]
     open: AppendOpen
     sequence: int
     runs: _containers.RepeatedCompositeFieldContainer[AppendRun]
@@ -201,7 +204,8 @@ class AppendStreamRequest(_message.Message):
     frames: bytes
     sent_from: LogPlace
     traceparent: str
-    def __init__(self, open: _Optional[_Union[AppendOpen, _Mapping]] = ..., sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[AppendRun, _Mapping]]] = ..., packed_lengths: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    resumes: bool
+    def __init__(self, open: _Optional[_Union[AppendOpen, _Mapping]] = ..., sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[AppendRun, _Mapping]]] = ..., packed_lengths: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ..., traceparent: _Optional[str] = ..., resumes: bool = ...) -> None: ...
 
 class AppendStreamResponse(_message.Message):
     __slots__ = ("opened", "results")

@@ -261,7 +261,10 @@ class AppendStream:
         """What gRPC sends, taken by gRPC as fast as the stream takes it."""
         settings = self._settings
         try:
-            yield opening(settings.client_name, settings.require_replicas, exchange.producer)
+            in_order = self._outbox.in_order
+            yield opening(
+                settings.client_name, settings.require_replicas, exchange.producer, in_order
+            )
             while (next_one := self._next_batch(exchange)) is not None:
                 batch, shape = next_one
                 try:

@@ -1,0 +1,170 @@
+"""A producer's batches stay in order when the log refuses one of them for now: the producer's
+outbox and the log's stream, with a disk that is full from time to time."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+from stratamq_commitlog.messages import FrameRun, KnownPlace
+from stratamq_commitlog.use_cases.append_stream import AppendOpening, AppendStream, SentBatch
+
+from stratamq.client.batching import Batching, Outbox, size_bound
+from stratamq.client.numbering import LogPlace, Numbering
+from stratamq.client.units import Batch, BatchOutcome
+from stratamq.errors import BusyError
+from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.hosts import encode_host
+from stratamq.formats.message_status import SendStatus
+from tests.support.logs import BORN, Store, batch
+
+PRODUCER = 11
+SHAPE = FrameShape(encode_host(BORN), producer=PRODUCER)
+NEVER_NS = 1 << 60
+
+
+def outbox_of(batch_messages: int) -> Outbox:
+    batching = Batching(100_000, batch_messages, 4, 0, delivery_ns=NEVER_NS)
+    return Outbox(batching, Numbering(random.Random(PRODUCER)))
+
+
+class Producer:
+    """An outbox, and one stream at a time to the log."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self.store, self.chance = store, random.Random(seed)
+        self.outbox = outbox_of(batch_messages=3)
+        self.outbox.flushes = 1
+        self.added = self.now_ns = 0
+        self.open()
+
+    def open(self) -> None:
+        opening = AppendOpening(PRODUCER, in_order=self.outbox.in_order)
+        self._wire: asyncio.Queue[SentBatch | None] = asyncio.Queue()
+        self.stream = AppendStream(self.store.log, BORN, opening)
+        self.answers = self.stream.run(self._sent(self._wire), lambda sent: sent)
+        self.outbox.place = LogPlace(self.store.log.generation, self.store.end())
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def _sent(self, wire: "asyncio.Queue[SentBatch | None]") -> AsyncIterator[SentBatch]:
+        while (sent := await wire.get()) is not None:
+            yield sent
+
+    async def _read(self) -> None:
+        async for answers in self.answers:
+            for sequence, result in answers:
+                outcome = BatchOutcome(
+                    result.status,
+                    result.physical_offset,
+                    result.first_queue_offsets,
+                    error=result.error,
+                )
+                self.outbox.acknowledge(sequence, outcome, self.now_ns)
+
+    def add(self) -> None:
+        row = (b"%d" % self.added, b"")
+        self.added += 1
+        size = size_bound("orders", row)
+        self.outbox.add("orders", 0, (0, 0, 1, 0), row, size, self.now_ns)
+
+    def send(self) -> None:
+        self.now_ns += 1_000_000_000
+        if (one := self.outbox.next_batch(self.now_ns)) is not None:
+            self._wire.put_nowait(sent_of(one))
+
+    async def turn(self) -> None:
+        for _ in range(self.chance.randrange(1, 6)):
+            await asyncio.sleep(0)
+
+    async def hang_up(self) -> None:
+        """The log may have read what was sent, and its answers are lost."""
+        await self.turn()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self.answers.aclose()
+        self.store.settle()
+        assert self.outbox.lost(self.now_ns) == []
+        self.open()
+
+    async def rest(self) -> None:
+        self.store.log.gate.disk_full = False
+        for _ in range(1_000):
+            self.send()
+            await self.turn()
+            self.store.settle()
+        assert self.outbox.idle, "nothing more is answered"
+        self._wire.put_nowait(None)
+        await self._reading
+
+
+def sent_of(one: Batch) -> SentBatch:
+    lengths, pieces = one.encode(SHAPE)
+    frames = b"".join(pieces)
+    runs = [FrameRun(run.topic, run.queue_id, run.count) for run in one.runs.values()]
+    counts = np.frombuffer(lengths, ">u4").astype(np.uint32)
+    known = one.sent_from
+    place = KnownPlace(known.generation, known.offset) if one.unanswered and known else None
+    return SentBatch(one.sequence, len(frames), runs, counts, frames, place, resumes=one.resumes)
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_what_is_refused_for_now_is_stored_before_what_was_sent_behind_it(seed):
+    store = Store(seed=seed)
+    store.start()
+    producer = Producer(store, seed)
+    for _ in range(200):
+        match producer.chance.choice(("add", "add", "send", "send", "turn", "settle", "full", "")):
+            case "add":
+                producer.add()
+            case "send":
+                producer.send()
+            case "turn":
+                await producer.turn()
+            case "settle":
+                store.settle()
+            case "full":
+                store.log.gate.disk_full ^= True
+            case "" if producer.chance.random() < 0.1:
+                await producer.hang_up()
+    await producer.rest()
+    assert [int(frame.body) for frame in store.frames()] == list(range(producer.added))
+
+
+def test_nothing_is_sent_behind_a_refused_batch_until_all_that_was_sent_is_answered():
+    """Sent at once, 0 and 3 could be stored before 1 and 2, whose refusals are on their way."""
+    outbox = outbox_of(batch_messages=1)
+    for _ in range(4):
+        outbox.add("orders", 0, (0, 0, 1, 0), (b"body", b""), 200, 0)
+    sent = [outbox.next_batch(0) for _ in range(3)]
+    busy = BatchOutcome(SendStatus.OS_PAGECACHE_BUSY, error=BusyError("busy", retry_after_ms=0))
+    for one in sent:
+        outbox.acknowledge(one.sequence, busy, 0)
+        assert one is sent[-1] or outbox.next_batch(0) is None
+    again = [outbox.next_batch(0) for _ in range(4)]
+    numbers = [one.sequence for one in sent]
+    assert [one.sequence for one in again] == [*numbers, numbers[-1] + 1]
+    assert [one.resumes for one in again] == [True, False, False, False]
+
+
+def test_what_waits_behind_a_batch_that_is_refused_is_refused_when_its_turn_comes():
+    """For example, no segment could be allocated for the one before."""
+    store = Store()
+    store.start()
+    refused: list[BusyError] = []
+
+    def behind() -> BusyError | None:
+        return refused[0] if refused else None
+
+    first, second = (batch([body]) for body in (b"first", b"second"))
+    answers = []
+    for one in (first, second):
+        store.log.puts.batch(_behind(one, behind), answers.append)
+    refused.append(BusyError("refused before"))
+    store.settle()
+    assert [one.status for one in answers] == [SendStatus.SERVICE_NOT_AVAILABLE] * 2
+    assert store.frames() == []
+
+
+def _behind(one, behind):
+    return type(one)(one.runs, one.lengths, one.frames, behind=behind)
