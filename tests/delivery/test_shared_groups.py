@@ -398,3 +398,20 @@ def test_the_whole_state_is_sent_once_while_the_fold_is_behind():
     assert sum(decode(body).is_last for body in bodies) == 1
     service.settle()
     assert groups.newest_whole >= 0
+
+
+def test_what_was_stored_before_this_start_is_acknowledged_again_once_it_is_flushed():
+    """The first answer was lost with the service: the second one says as much as that would have
+    said, and a loss of power may still take the record."""
+    broker = GroupsBroker(flush_disk_type="ASYNC_FLUSH", flush_interval_ms=1_000)
+    assert acknowledged_in(broker) == []
+    broker.kill_service()
+    service = broker.service
+    service.settle()
+    assert service.appends.is_active and service.groups.queue(PLACES[0]).floor == 2
+    answers: list[StrataError | None] = []
+    service.groups.promise(answers.append)
+    assert not answers
+    broker.store.pass_time(1_000)
+    service.settle()
+    assert answers == [None]

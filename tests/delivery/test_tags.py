@@ -77,7 +77,10 @@ async def test_a_long_stretch_of_others_takes_few_calls(broker):
 
     broker.queues.pull = counted
     assert await tags_of(broker, RED) == ["red"]
-    assert len(asked) <= 3
+    assert [one[2] for one in asked] == [0, 1_024]
+    put(broker, "blue")
+    assert await tags_of(broker, RED) == []
+    assert len(asked) == 3
 
 
 async def test_a_worker_looks_on_behind_others_without_waiting(broker, monkeypatch):
@@ -155,6 +158,28 @@ async def test_each_message_is_handed_out_or_left_out_once(seed):
         assert not any(dispatcher.red[offset] for offset in others)
         assert seen or start == end
         start += len(seen)
+
+
+async def test_the_tags_of_what_is_read_ahead_take_memory_too(monkeypatch):
+    """Workers with other ones each time leave messages that none of them asks for again."""
+    monkeypatch.setattr(reading, "KEPT_AHEAD_BYTES", 1 << 20)
+    dispatcher, place = Dispatcher(1), GroupPlace("billing", "orders", 0, 0)
+    reader, asked, pull = MessageReader(dispatcher), list[int](), dispatcher.pull
+
+    async def counted(*arguments):
+        asked.append(arguments[2])
+        return await pull(*arguments)
+
+    dispatcher.pull = counted
+    wanted = [("red", *[f"{number} {other}" for other in range(2_000)]) for number in range(20)]
+    begins = []
+    for tags in wanted:
+        read = await reader.tagged(place, 0, 1, 3_000, tags)
+        begins.append(read.runs[-1][1])
+    asked.clear()
+    for tags, begin in zip(reversed(wanted), reversed(begins), strict=True):
+        await reader.tagged(place, begin, 1, 3_000, tags)
+    assert 10 < len(asked) < 20, "the oldest were let go"
 
 
 @pytest.fixture

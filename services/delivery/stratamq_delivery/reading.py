@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from sys import getsizeof
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -31,10 +32,11 @@ AHEAD_MESSAGES, AHEAD_BYTES = 1_024, 1 << 20
 """What is asked for at once. A single message may be larger."""
 READ_MESSAGES = 32
 MAX_TAG_BYTES, ALL_TAGS = 16_384, "*"
-LOOKED_AT = 16_384
-"""Messages that are looked at together where few have the tag that is wanted."""
+LOOKED_AT, FEW_BYTES = 16_384, 1 << 17
+"""What is looked at together where few messages have the tag that is wanted, and how much of it is
+taken if they are many all the same."""
 KEPT_AHEAD_BYTES = 32 << 20
-"""The limit of all queues together."""
+"""The limit of all queues together, with the tags for which messages were read."""
 
 
 class CheckedMessage(NamedTuple):
@@ -230,8 +232,9 @@ class MessageReader:
         if ahead is None or not ahead.looked_from <= start <= ahead.messages.bounds[0]:
             epoch = self._epoch()
             messages, pulled = await self._pull(place, start, AHEAD_MESSAGES, tags)
-            if not messages and pulled.looked_to > start:
-                messages, pulled = await self._pull(place, start, LOOKED_AT, tags)
+            if not messages and start < pulled.looked_to < end:
+                seen = pulled.looked_to
+                messages, pulled = await self._pull(place, seen, LOOKED_AT, tags, FEW_BYTES)
             ahead = _Ahead(epoch, messages, start, pulled.looked_to)
             minimum = pulled.minimum
         most = min(most, ahead.messages.before(end))
@@ -256,14 +259,19 @@ class MessageReader:
             start = read.messages[-1].queue_offset + 1 if read.messages else end
 
     async def _pull(
-        self, place: GroupPlace, start: int, count: int, tags: Tags = ()
+        self,
+        place: GroupPlace,
+        start: int,
+        count: int,
+        tags: Tags = (),
+        most_bytes: int = AHEAD_BYTES,
     ) -> tuple[StoredRun, PulledFrames]:
         """Messages from `start` on. CorruptRecordError: one is damaged, and none of them is handed
         out."""
         # A message that has the tag may come in an hour: nothing is waited for.
         wait_ms = 0 if tags else DISPATCH_WAIT_MS
         pulled = await self._queues.pull(
-            place.topic, place.queue_id, start, count, wait_ms, AHEAD_BYTES, tags
+            place.topic, place.queue_id, start, count, wait_ms, most_bytes, tags
         )
         frames, end = pulled.frames, pulled.looked_to if tags else start + count
         if not frames:
@@ -286,7 +294,7 @@ class MessageReader:
     def _keep(self, place: GroupPlace, tags: Tags, ahead: _Ahead) -> None:
         if not ahead.messages:
             return
-        ahead.bytes = ahead.messages.kept_bytes
+        ahead.bytes = ahead.messages.kept_bytes + sum(map(getsizeof, tags))
         self._ahead[place, tags] = ahead
         self._ahead_bytes += ahead.bytes
         while self._ahead_bytes > KEPT_AHEAD_BYTES:

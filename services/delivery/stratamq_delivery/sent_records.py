@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stratamq.errors import StrataError
+from stratamq.follow.fold import FoldPlace
 from stratamq_delivery.records import GroupRecord
 
 Done = Callable[[StrataError | None], None]
@@ -44,6 +45,11 @@ class SentRecords:
         """One record is in flight at a time."""
         is_in_flight = bool(self._unread) and not self._unread[-1].is_flushed
         return not is_in_flight and len(self._unread) < MAX_UNREAD
+
+    def begin(self, followed: FoldPlace) -> None:
+        """What earlier streams stored is read, and perhaps not flushed."""
+        if followed.flushed < followed.applied:
+            self._read.append((followed.applied, []))
 
     def send(self, record: GroupRecord, body: bytes, promises: list[Done]) -> None:
         self._unread.append(_Sent(record, body, promises))

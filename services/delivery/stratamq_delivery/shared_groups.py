@@ -208,6 +208,7 @@ class SharedGroups:
         given_up, self._given_up = self._given_up, deque()
         before, self._generation = self._generation, self._followed.generation
         self.dead_letters.begin()
+        self._sent.begin(self._followed)
         # Workers have these messages: they are not another's because a stream broke.
         if before == self._generation:
             for place, entry in in_workers_hands(given_up):
