@@ -1,5 +1,7 @@
 """Pulls: every status and next offset of RocketMQ 4.9.8, its limits, filters, damaged units."""
 
+from contextlib import closing
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -216,6 +218,19 @@ def test_tags_of_one_hash_are_distinguished_by_their_text_but_not_by_their_code(
     assert consumed(broker, TagFilter(["C"], [tags_code("BB")])) == [m.frame for m in log.messages]
 
 
+def test_a_pull_compares_the_texts_of_one_batch():
+    """A queue full of others with the same hash takes many pulls, and none of them long."""
+    files = simulated_place().files
+    log = WrittenLog(files, segment_bytes=LARGE)
+    for number in range(100):
+        log.put("t", tags="BB" if number < 99 else "Aa")
+    broker = start(files, log, queue_file_bytes=20_000)
+    broker.follow()
+    answer = pull(broker, "t", 0, 0, 8, tag_filter=TagFilter(["Aa"]))
+    assert outcome(answer) == ("NO_MATCHED_MESSAGE", 8)
+    assert consumed(broker, TagFilter(["Aa"])) == [log.messages[-1].frame]
+
+
 def test_text_is_read_from_frames_of_every_shape():
     files = simulated_place().files
     log = WrittenLog(files, segment_bytes=LARGE)
@@ -355,3 +370,20 @@ def test_a_damaged_unit_never_gives_a_wrong_message(unit):
         pull(broker, "t", 0, 2, 1)
     assert caught.value.file == "consumequeue/t/0"
     assert frames_of(pull(broker, "t", 0, 3)) == [m.frame for m in broker.log.messages[3:]]
+
+
+@pytest.mark.parametrize("tag_filter", [None, TagFilter(["A"])], ids=["all", "a tag"])
+def test_a_zeroed_unit_is_not_passed_over(tag_filter):
+    """As if it had no tag, or its segment were deleted."""
+    broker = broker_with(count=60, tags="A", segment_bytes=1024)
+    broker.stop()
+    broker = start(broker.engine_files, broker.log)
+    with closing(
+        broker.engine_files.open(f"consumequeue/t/0/{offset_name(0)}", writable=True)
+    ) as file:
+        file.write(40 * 20, encode_queue_unit(0, 0, 0))
+    broker.engine_files.unlink(f"commitlog/{offset_name(0)}")
+    answer = pull(broker, "t", 0, 30, 200, 1 << 20, tag_filter)
+    assert (answer.status, answer.next_offset) == (PullStatus.FOUND, 40)
+    with pytest.raises(CorruptionError, match="no frame can be so small"):
+        pull(broker, "t", 0, 40, 200, 1 << 20, tag_filter)

@@ -12,11 +12,13 @@ would take it over the bytes; the first message always fits.
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stratamq.errors import OffsetOutOfRangeError
+from stratamq.formats.frame_layout import MIN_FRAME_BYTES
 from stratamq.formats.javahash import tags_code
 from stratamq.formats.message_status import PullStatus
 from stratamq.formats.numbers import INT32_MAX, INT32_MIN
@@ -236,6 +238,11 @@ class PullPlan:
         units = decode_units(self.units)
         physical = units["physical_offset"].astype(np.int64)
         sizes = units["size"].astype(np.int64)
+        if int(sizes.min()) < MIN_FRAME_BYTES:
+            # A zeroed page: its codes say that there is no tag, its places that they are gone.
+            row = int((sizes < MIN_FRAME_BYTES).argmax())
+            index, place = self.offset + row, int(physical[row])
+            raise DamagedFrameError(self.directory, index, place, "where no frame can be so small")
         if self.tag_filter is None and (
             self.disk_limits == self.memory_limits or int(physical[0]) >= self.hot_from
         ):
@@ -269,16 +276,16 @@ class PullPlan:
                 wanted &= physical >= gone.minimum
                 continue
             if by_text and self.tag_filter is not None:
+                # The texts of one batch are compared, of a queue full of others with the same hash,
+                # too: the next pull goes on behind them.
                 has_tag = self.tag_filter.has_tag
                 kept = [
                     not doubt or has_tag(frame)
                     for doubt, frame in zip(unsure[rows].tolist(), pieces, strict=True)
                 ]
-                unsure[rows] = False
-                if not all(kept):
-                    # Others with the same hash made room: more units may be looked at.
-                    wanted[rows] = kept
-                    continue
+                rows, pieces = rows[kept], [*compress(pieces, kept)]
+                if not pieces:
+                    return self._answer(PullStatus.NO_MATCHED_MESSAGE, stop)
             return self._answer(PullStatus.FOUND, stop, len(rows), pieces, int(sizes[rows].sum()))
 
     def _all(
