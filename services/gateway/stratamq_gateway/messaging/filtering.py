@@ -17,6 +17,11 @@ class TagsOrSql(NamedTuple):
     tags: tuple[str, ...] = ()
     sql: Filter | None = None
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The tags that the delivery service compares: to it a star among others means all."""
+        return () if ALL_TAGS in self.tags else self.tags
+
     def selects(self, message: ReceivedMessage) -> bool:
         if self.sql is not None:
             return self.sql.selects(message.properties)

@@ -132,7 +132,7 @@ class ReceiveMessage:
             asked.invisible_s,
             request.attempt_id or token_hex(8),
             request.auto_renew,
-            asked.filter.tags,
+            asked.filter.compared,
         )
         while True:
             wait_s = max(0.0, ends - loop.time())
@@ -146,13 +146,12 @@ class ReceiveMessage:
             found = [*_handed(given)]
             if found and request.auto_renew:
                 session.leased_of.add(asked.group)
-            sql = asked.filter.sql
-            if sql is None:
+            if asked.filter.sql is None and asked.filter.compared == asked.filter.tags:
                 return found
             wanted: list[tuple[HandedMessage, int]] = []
             others: list[HandedMessage] = []
             for message, attempt in found:
-                if sql.selects(message.properties):
+                if asked.filter.selects(message):
                     wanted.append((message, attempt))
                 else:
                     others.append(message)
