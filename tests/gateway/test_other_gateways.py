@@ -9,10 +9,9 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
-from stratamq_gateway import admin_groups, other_gateways
+from stratamq_gateway import admin_groups, elsewhere, other_gateways
 from stratamq_gateway import members as of_members
-from stratamq_gateway.grouping import OfGroup
-from stratamq_gateway.listener import Listener
+from stratamq_gateway.grouping import ListConsumers, OfGroup
 from stratamq_gateway.members import ConnectedClients, Heartbeat, subscription
 from stratamq_gateway.other_gateways import BATCH, OtherGateways
 
@@ -21,7 +20,6 @@ from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.files.simulated_time import SimulatedClock
 from stratamq.service import classic_calls
 from stratamq.service.classic_calls import ClassicMember, ClassicSubscription, MemberChange
-from stratamq.service.sockets import listen
 
 CHANGED = 40
 SAID = ClassicMember("h:1", "JAVA", 395, "CONSUME_PASSIVELY", "CLUSTERING", "", 5)
@@ -140,50 +138,32 @@ def test_a_gateway_without_news_says_that_it_is_there(monkeypatch, members):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_no_client_is_served_before_the_consumers_at_other_gateways_are_known(
+def test_no_client_is_told_a_list_before_the_consumers_at_other_gateways_are_known(
     monkeypatch, members, there
 ):
     async def scene():
         async with linked(monkeypatch, members) as played:
             played.others.clients.others = lambda: ["gateway"] if there else []
-            known = asyncio.create_task(played.others.known())
+            handler = ListConsumers(members, played.others.clients)
+            listed = asyncio.create_task(handler.answer(None, None, OfGroup("g")))
             played.tells(change("one"))
             await until(lambda: members.consumers("g") == ["one"])
-            assert known.done() is not there
+            assert listed.done() is not there
             played.told_all = True
-            played.tells()
-            await known
+            played.tells(change("two"))
+            body = (await listed).body
+            assert (b"two" in body) is there
 
     play(scene)
 
 
-def test_a_listener_serves_no_client_before_the_others_are_known(members):
-    async def scene():
-        known, listening = asyncio.Event(), listen("127.0.0.1:0", "the test")
-        listener = Listener(None, members, {}, known.wait, None, None, None, None)
-        serving = asyncio.create_task(listener.serve(listening))
-        _, writer = await asyncio.open_connection(*listening.getsockname())
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not listener.connections
-        known.set()
-        await until(lambda: listener.connections)
-        writer.close()
-        await until(lambda: not listener.connections)
-        serving.cancel()
-        await asyncio.wait([serving])
-        listening.close()
-
-    play(scene)
-
-
-def test_clients_are_served_after_a_while_without_the_delivery_service(monkeypatch, members):
-    monkeypatch.setattr(other_gateways, "START_S", 0.01)
+def test_clients_are_told_a_list_after_a_while_without_the_delivery_service(monkeypatch, members):
+    monkeypatch.setattr(elsewhere, "START_S", 0.01)
 
     async def scene():
         async with linked(monkeypatch, members) as played:
             played.others.clients.others = lambda: ["gateway"]
-            await played.others.known()
+            await played.others.clients.known()
 
     play(scene)
 

@@ -43,7 +43,7 @@ async def main() -> None:
     others = OtherGateways(service.channels, config, members, clock, service.random)
     told = (members, others.clients, locks, RetryTopics(own), own, config, clock, permissions)
     guards = (server.access, server.limits, service.recorder, service.server_tls)
-    listener = Listener(front, members, handlers_of(where, brokers, *told), others.known, *guards)
+    listener = Listener(front, members, handlers_of(where, brokers, *told), *guards)
     for one in listening:
         service.spawn(listener.serve(one))
     routed = (Door(config.grpc_advertised, config.grpc_address), brokers, where)

@@ -6,6 +6,7 @@ the others, which passes on to its own clients and returns what these answer:
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any
 
 from stratamq.errors import NotFoundError, UnavailableError
@@ -20,6 +21,9 @@ from stratamq_gateway.frames import Command, field_text
 from stratamq_gateway.members import ConnectedClients
 
 LANGUAGE_WITH_LISTS = "CPP"
+START_S = 2.5
+"""For so long a gateway that has started waits to be told who is at others. Java's clients wait 3 s
+for a list, and do without a new one then."""
 TOLD_S = 2.0
 """A gateway that runs has told its clients by then. A tool waits for 3 s."""
 
@@ -31,6 +35,17 @@ class ClientsElsewhere:
         self._channels = channels
         self._root = config.root
         self._here = f"gateway{config.instance()}"
+        self.told_all = asyncio.Event()
+        self._are_known = False
+
+    async def known(self) -> None:
+        """Clients get no list before it, or each would take the queues of those that are not on it.
+        If the delivery service does not answer, they get one of this gateway's own consumers."""
+        if not self._are_known and self.others():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_S):
+                    await self.told_all.wait()
+        self._are_known = True
 
     async def ask(
         self, group: str, client_id: str, code: int, fields: Mapping[str, object], body: bytes

@@ -10,6 +10,7 @@ from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableEr
 from stratamq.files.port import Clock
 from stratamq.service.queue_locks import QueueName
 from stratamq_gateway.codes import RequestCode, ResponseCode
+from stratamq_gateway.elsewhere import ClientsElsewhere
 from stratamq_gateway.frames import Answer, Command, compact, decode_json, text
 from stratamq_gateway.locks import BrokerLocks, locked_queues
 from stratamq_gateway.members import (
@@ -125,13 +126,15 @@ class ListConsumers:
 
     use_case = "ListGroupMembers"
 
-    def __init__(self, members: ConnectedClients) -> None:
+    def __init__(self, members: ConnectedClients, elsewhere: ClientsElsewhere) -> None:
         self._members = members
+        self._elsewhere = elsewhere
 
     def decode(self, command: Command) -> OfGroup:
         return OfGroup(text(command.fields, "consumerGroup"))
 
     async def answer(self, client: AsyncClient, channel: Channel, asked: OfGroup) -> Answer:
+        await self._elsewhere.known()
         found = self._members.consumers(asked.group)
         if not found:
             remark = f"no consumer for this group, {asked.group}"

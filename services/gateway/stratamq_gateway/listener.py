@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from stratamq.rpc.permissions import EDGE_RULES, RULES
 from stratamq.service.access import AccessControl
@@ -25,16 +25,13 @@ class Listener:
         front: Front,
         members: ConnectedClients,
         handlers: Mapping[RequestCode, Handler],
-        known: Callable[[], Awaitable[None]],
         access: AccessControl | None,
         limits: ClientLimits | None,
         recorder: Recorder | None,
         tls: ServerTls | None,
     ) -> None:
-        """`known`: waits before the first client is served. `tls`: connections that begin with a
-        handshake are encrypted, others stay in clear."""
+        """`tls`: connections that begin with a handshake are encrypted, others stay in clear."""
         self._front = front
-        self._known = known
         self._contexts = None if tls is None else tls.contexts(require_client_certificates=False)
         self.members = members
         self._table = {
@@ -51,7 +48,6 @@ class Listener:
 
     async def serve(self, listener: socket.socket) -> None:
         """Until cancelled."""
-        await self._known()
         await self._accepted.serve(listener)
 
     async def _begin(self, connection: socket.socket) -> None:

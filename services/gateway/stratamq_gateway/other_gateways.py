@@ -34,8 +34,6 @@ from stratamq_gateway.members import DETAILS, ConnectedClients, Consumer, subscr
 log = getLogger(__name__)
 
 KEPT_S = 60.0
-START_S = 5.0
-"""For so long a gateway that starts waits to be told who is at others."""
 RETURN_S = 10.0
 """Many times what a gateway needs to open its stream again."""
 BATCH = 32
@@ -86,15 +84,6 @@ class OtherGateways:
         self._session = 0
         self._is_heard = False
         self._forgetting: asyncio.Task[None] | None = None
-        self._told_all = asyncio.Event()
-
-    async def known(self) -> None:
-        """Clients get no list before it, or each would take the queues of those that are not on it.
-        If the delivery service does not answer, they get one of this gateway's own consumers."""
-        if self.clients.others():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(START_S):
-                    await self._told_all.wait()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -124,7 +113,7 @@ class OtherGateways:
                     self._forget_later(RETURN_S, self._session)
                 self.take(changes)
                 if stream.told_all:
-                    self._told_all.set()
+                    self.clients.told_all.set()
                 await asyncio.sleep(0)
         finally:
             saying.cancel()

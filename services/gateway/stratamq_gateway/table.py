@@ -89,7 +89,7 @@ def handlers_of(
     """`own`: with the broker's own rights, for what the gateway does for itself."""
     reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
     return {
-        **_of_clients(members, locks, retry_topics, own, clock),
+        **_of_clients(members, elsewhere, locks, retry_topics, own, clock),
         **_of_producers(where, retry_topics, own, config, clock),
         **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
@@ -193,6 +193,7 @@ def _of_producers(
 
 def _of_clients(
     members: ConnectedClients,
+    elsewhere: ClientsElsewhere,
     locks: BrokerLocks,
     retry_topics: RetryTopics,
     own: AsyncClient,
@@ -214,7 +215,7 @@ def _of_clients(
         RequestCode.HEART_BEAT: BeatHeart(members, retry_topics),
         RequestCode.CHECK_CLIENT_CONFIG: CheckSubscription(),
         RequestCode.UNREGISTER_CLIENT: Unregister(members),
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP: ListConsumers(members),
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: ListConsumers(members, elsewhere),
         RequestCode.LOCK_BATCH_MQ: LockQueues(locks, clock, lock=True),
         RequestCode.UNLOCK_BATCH_MQ: LockQueues(locks, clock, lock=False),
     }
