@@ -3,6 +3,9 @@
 One task reads batches and hands them to the engine; the answers are collected while the last ones
 are being written, so that many batches share one response. A bad batch is refused in band, and the
 stream continues. What a stream has in flight is bounded: reading waits, and so does the peer.
+
+A producer's stream is in order. For example 5, 6 and 7 are on their way, and the log is busy when 5
+comes: 6 and 7 are refused, too, though it has room for them, until 5 comes again and `resumes`.
 """
 
 import asyncio
@@ -172,9 +175,9 @@ class AppendStream:
         self._producer = opening.producer
         self.sender: int | str = opening.writer or opening.producer
         """A producer's number, or a writer's name; 0: a producer without a number."""
-        self._in_order = opening.in_order
         self._refused: StrataError | None = None
         """In order: why an earlier batch was refused, which its producer sends again."""
+        self._behind = (lambda: self._refused) if opening.in_order else None
         self._fence: Fence | None = None
         self._obstacle: Callable[[], StrataError | None] | None = None
         if opening.writer:
@@ -278,7 +281,8 @@ class AppendStream:
             slot.result = result
             if self._fence is not None and result.error is not None:
                 self._fence.end("an earlier batch of the stream was refused")
-            if self._in_order and isinstance(result.error, BusyError | UnavailableError):
+            passes = isinstance(result.error, BusyError | UnavailableError)
+            if self._behind is not None and passes:
                 self._refused = self._refused or result.error
             self._in_flight -= slot.size
             if recorded is not None:
@@ -290,13 +294,11 @@ class AppendStream:
             if sent.error is not None:
                 raise sent.error
             self._require_topics({run.topic for run in sent.runs})
-            behind = (lambda: self._refused) if self._in_order else None
-            batch = FrameBatch(
-                sent.runs, sent.lengths, sent.frames, self._numbers(sent), self._obstacle, behind
-            )
             if self._refused is not None:
                 done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=self._refused))
                 return
+            numbers, columns = self._numbers(sent), (sent.runs, sent.lengths, sent.frames)
+            batch = FrameBatch(*columns, numbers, self._obstacle, self._behind)
             self._log.puts.batch(batch, done, self._require_replicas)
         except StrataError as error:
             done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
