@@ -222,3 +222,18 @@ async def test_workers_of_a_client_have_one_hand_out_and_what_a_lost_answer_gave
         assert [type(each) for each in done] == [type(None), ExpiredReceiptError, *2 * [type(None)]]
         (held,) = await client.held_messages("billing")
         assert (held.offset, held.count) == (moved.queue_offset, 1)
+
+
+def test_what_was_received_ahead_from_one_broker_comes_though_the_other_has_nothing(tmp_path):
+    """It would be kept from all workers for half of its time."""
+    with Shards(tmp_path, ROOMS) as two, connect(two.address) as client:
+        client.admin.create_topic(Topic("orders", 1))
+        with connect(two["a"].root) as one, one.producer() as producer:
+            for number in range(2_000):
+                producer.send("orders", b"%d" % number)
+        found = 0
+        with client.subscribe("orders", "billing", invisible_s=3_600) as reader:
+            while some := reader.receive(30, 2):
+                reader.ack(some)
+                found += len(some)
+        assert found == 2_000

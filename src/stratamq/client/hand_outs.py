@@ -93,6 +93,13 @@ class HandOuts:
             return None
         return self._take(kind, most) if there >= 0 else None
 
+    def here(self, worker: GroupWorker) -> HandedTogether:
+        """What is left for a worker, without a call."""
+        kind = replace(worker, max_messages=0)
+        if any(self._is_late(kind, given) for given in self._left.get(kind, ())):
+            return HandedTogether([], 0)
+        return self._take(kind, worker.max_messages)
+
     def plan(self, workers: Sequence[GroupWorker]) -> tuple[list[HandedTogether], list[JointWish]]:
         """What is here for the workers, and what is asked for the others."""
         found: list[HandedTogether] = []

@@ -174,9 +174,11 @@ class AsyncSharedReader:
         worker = GroupWorker(self._client_id, most, self._invisible_s, "", self._leased, self._tags)
         given, asked_ns = HandedTogether([], 0)
         alone = self._waits or broker in self._unanswered
-        if not alone:
+        if alone:  # its client may have received some ahead of it
+            given, asked_ns = self._together(broker).here(worker)
+        else:
             given, asked_ns = await self._together(broker).receive(worker)
-        if alone or (wait_s and not given):
+        if not given and (alone or wait_s):
             given, asked_ns = await self._ask_alone(run, broker, worker, wait_s)
         if given:
             self._asked_ns = min(self._asked_ns, asked_ns)

@@ -216,6 +216,11 @@ class AsyncGroupCalls:
             return ready
         return await self._receiving.ask(worker, worker.max_messages)
 
+    def here(self, worker: GroupWorker) -> HandedTogether:
+        """What was received ahead of a worker that waits by a call of its own."""
+        with self._guard:
+            return self._hand_outs.here(worker)
+
     async def acknowledge(self, messages: Sequence[HandedMessage]) -> Sequence[pb.SettleOutcome]:
         return await self._acknowledging.ask(messages, len(messages))
 

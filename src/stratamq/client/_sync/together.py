@@ -215,6 +215,11 @@ class GroupCalls:
             return ready
         return self._receiving.ask(worker, worker.max_messages)
 
+    def here(self, worker: GroupWorker) -> HandedTogether:
+        """What was received ahead of a worker that waits by a call of its own."""
+        with self._guard:
+            return self._hand_outs.here(worker)
+
     def acknowledge(self, messages: Sequence[HandedMessage]) -> Sequence[pb.SettleOutcome]:
         return self._acknowledging.ask(messages, len(messages))
 
