@@ -113,6 +113,27 @@ def test_consumers_at_two_gateways_divide_the_queues_and_get_each_message_once(t
         assert seen == "two-gateways\tok\n"
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_clients_that_know_two_gateways_go_on_when_either_is_killed(tmp_path, version):
+    first, second = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    settings = (
+        f"gateway.remoting_address={first}",
+        f"gateway-2.remoting_address={second}",
+        f"commitlog.store_host={first}",
+    )
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start((*ROOMS, "gateway-2"))
+        with playing(version, f"{first};{second}", "kill") as row:
+            assert row.hear() == "going"
+            for victim in islice(cycle(("gateway-2", GATEWAY)), KILLS):
+                row.say("kill")
+                broker.kill(victim)
+                broker.start([victim])
+                row.say("back")
+                assert int(row.hear()) <= AGAIN_MS, victim
+            assert row.end() == "kill\tok\n"
+
+
 @contextmanager
 def rocketmq(root: Path, ports: list[int]) -> Iterator[None]:
     """RocketMQ 5.3.3 with its name server, stopped in order."""

@@ -60,7 +60,8 @@ def geometry_settings(geometry: Geometry) -> list[str]:
 
 
 class Broker:
-    """The services of one store directory. `settings` are `service.setting=value`."""
+    """The services of one store directory. `settings` are `service.setting=value`; those of
+    `gateway-2` come behind those of all gateways."""
 
     def __init__(self, root: Path, logs: Path, settings: Iterable[str] = ()) -> None:
         self.root = root
@@ -88,7 +89,8 @@ class Broker:
         self._logs.mkdir(parents=True, exist_ok=True)
         arguments = ["--data", str(self.root)]
         module, _, number = room.partition("-")
-        numbered = [f"{module}.number={number}"] if number else []
+        own = [one.replace(room, module, 1) for one in self._settings if one.startswith(f"{room}.")]
+        numbered = [f"{module}.number={number}", *own] if number else []
         for text in [*self._settings, *numbered]:
             if text.startswith((f"{module}.", *OF_ALL)):
                 arguments += ["--set", text]
