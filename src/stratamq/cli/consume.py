@@ -81,7 +81,10 @@ def consume(
     tags: Annotated[
         list[str] | None,
         typer.Option(
-            "--tag", "-t", help="Show only messages with these tags; repeatable, or 'a || b'."
+            "--tag",
+            "-t",
+            help="Show only messages with these tags; repeatable, or 'a || b'. With --shared the "
+            "others are finished for the group.",
         ),
     ] = None,
     queues: Annotated[
