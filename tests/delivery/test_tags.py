@@ -207,6 +207,14 @@ def test_tags_of_one_hash_are_told_apart_by_clients_and_commands(real):
         ]
         assert [int(one.body) for one in found] + rest == list(range(0, 200, 2))
 
+        # An expression, as `consume` takes it: not the tags A, a, | and the others.
+        with client.subscribe("orders", "audit", tags="Aa || C") as reader:
+            found = []
+            while len(found) < 100 and (some := reader.receive(200)):
+                reader.ack(some)
+                found += some
+        assert [int(one.body) for one in found] == list(range(0, 200, 2))
+
         def is_done() -> bool:
             return client.committed_offsets("billing")["orders", 0] == 200
 

@@ -292,7 +292,7 @@ class AsyncClient:
             batch,
             invisible_s,
             leased=leased,
-            tags=tuple(sorted({*tags})),
+            tags=tuple(sorted({*operations.tag_list(tags)})),
         )
 
     def between(

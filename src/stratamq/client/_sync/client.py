@@ -283,7 +283,7 @@ class Client:
             batch,
             invisible_s,
             leased=leased,
-            tags=tuple(sorted({*tags})),
+            tags=tuple(sorted({*operations.tag_list(tags)})),
         )
 
     def between(
