@@ -341,7 +341,7 @@ static PyObject *plain_body(PyObject *Py_UNUSED(module), PyObject *const *given,
         int64_t length = body < size ? (int32_t)big32(frame + body - 4) : -1;
         if (within(body, length, size))
             found = PyBytes_FromStringAndSize((const char *)frame + body, length);
-    } 
+    }
     release(&buffers);
     return found || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }

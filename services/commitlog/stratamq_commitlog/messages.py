@@ -93,7 +93,7 @@ class FrameBatch:
     frames: bytes | memoryview
     numbers: Numbers | None = None
     fence: Callable[[], StrataError | None] | None = None
-    """For a service of the broker: why nothing of its stream is stored any more (`write/fence.py`).
+    """For a service of the broker: why nothing of its stream is stored any more (its `Fence`).
     None: the stream is a producer's."""
     behind: Callable[[], StrataError | None] | None = None
     """For a producer's stream in order: why a batch before this one was refused for now."""

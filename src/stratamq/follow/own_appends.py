@@ -17,7 +17,8 @@ appended next. What holds:
    after it has answered the opening of a newer.
 2. **In its term alone.** A stream names the generation in which its author decides. The log refuses
    the rest of the stream in another generation, at the moment at which it would give the batch its
-   place (`stratamq_commitlog/write/fence.py`): a demoted master's service stores nothing late.
+   place (`stratamq_commitlog/use_cases/append_stream.py`): a demoted master's service stores
+   nothing late.
 3. **In order.** Batches are stored in the order in which they were taken, each whole or not at all.
    Behind a batch that was refused nothing of the stream is stored. A cut or a loss of power takes
    the end of what was stored, never a part in the middle.
