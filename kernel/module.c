@@ -282,15 +282,43 @@ static PyObject *first_misplaced(PyObject *Py_UNUSED(module), PyObject *const *g
     return PyLong_FromSsize_t(row);
 }
 
-/* A frame and its first fields, HEAD in formats/frame_layout.py. */
+/* The tuple of these, whose references it takes; NULL when one of them is. */
+static PyObject *tuple_of(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *made = PyTuple_New(count);
+    int complete = made != NULL;
+    for (Py_ssize_t place = 0; place < count; place++) {
+        complete &= items[place] != NULL;
+        if (made)
+            PyTuple_SetItem(made, place, items[place]);
+        else
+            Py_XDECREF(items[place]);
+    }
+    if (!complete)
+        Py_CLEAR(made);
+    return made;
+}
+
+/* A frame and its first fields, HEAD in formats/frame_layout.py; not by Py_BuildValue, which
+ * reads its format again for each frame. */
 static PyObject *with_head(const uint8_t *frame, Py_ssize_t size)
 {
-    return Py_BuildValue(
-        "(y#(iIiiiLLiL))", (const char *)frame, size, (int32_t)big32(frame), big32(frame + 4),
-        (int32_t)big32(frame + BODY_CRC_POSITION), (int32_t)big32(frame + QUEUE_ID_POSITION),
-        (int32_t)big32(frame + PRODUCER_FLAG_POSITION), (long long)big64(frame + QUEUE_OFFSET_POSITION),
-        (long long)big64(frame + PHYSICAL_OFFSET_POSITION), (int32_t)big32(frame + SYS_FLAG_POSITION),
-        (long long)big64(frame + BORN_TIMESTAMP_POSITION));
+    PyObject *const fields[] = {
+        PyLong_FromLong((int32_t)big32(frame)),
+        PyLong_FromUnsignedLong(big32(frame + 4)),
+        PyLong_FromLong((int32_t)big32(frame + BODY_CRC_POSITION)),
+        PyLong_FromLong((int32_t)big32(frame + QUEUE_ID_POSITION)),
+        PyLong_FromLong((int32_t)big32(frame + PRODUCER_FLAG_POSITION)),
+        PyLong_FromLongLong((int64_t)big64(frame + QUEUE_OFFSET_POSITION)),
+        PyLong_FromLongLong((int64_t)big64(frame + PHYSICAL_OFFSET_POSITION)),
+        PyLong_FromLong((int32_t)big32(frame + SYS_FLAG_POSITION)),
+        PyLong_FromLongLong((int64_t)big64(frame + BORN_TIMESTAMP_POSITION)),
+    };
+    PyObject *const found[] = {
+        PyBytes_FromStringAndSize((const char *)frame, size),
+        tuple_of(fields, sizeof fields / sizeof *fields),
+    };
+    return tuple_of(found, 2);
 }
 
 /* split(frames, position, most) -> ([(frame, first fields)], end): up to so many from there on, as far

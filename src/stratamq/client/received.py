@@ -60,7 +60,8 @@ class kept(Generic[T]):
 
 
 class ReceivedMessage:
-    """One stored message. Attributes are decoded at their first use and kept.
+    """One stored message. Attributes are decoded at their first use and kept, but for a body that
+    is not compressed: each use copies it out of the frame.
 
     `frame` is the record as it is on disk. CorruptionError when an attribute is asked for that the
     bytes cannot give; the service checked the frame when it stored it.
@@ -129,13 +130,17 @@ class ReceivedMessage:
     def unique_key(self) -> str:
         return self.properties.get(UNIQ_KEY, "")
 
-    @kept
+    @property
     def body(self) -> bytes:
         """The body as the producer had it, decompressed if it was compressed."""
         if kernel.NATIVE is not None:
             plain: bytes | None = kernel.NATIVE.plain_body(self.frame)
             if plain is not None:
                 return plain
+        return self._decompressed
+
+    @kept
+    def _decompressed(self) -> bytes:
         return decompress_body(self.stored_body, self.sys_flag)
 
     @kept
