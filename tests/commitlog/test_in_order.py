@@ -13,7 +13,7 @@ from stratamq_commitlog.use_cases.append_stream import AppendOpening, AppendStre
 from stratamq.client.batching import Batching, Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.units import Batch, BatchOutcome
-from stratamq.errors import BusyError
+from stratamq.errors import BusyError, NotWritableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.message_status import SendStatus
@@ -24,22 +24,23 @@ SHAPE = FrameShape(encode_host(BORN), producer=PRODUCER)
 NEVER_NS = 1 << 60
 
 
-def outbox_of(batch_messages: int) -> Outbox:
-    batching = Batching(100_000, batch_messages, 4, 0, delivery_ns=NEVER_NS)
+def outbox_of(batch_messages: int, delivery_ns: int = NEVER_NS) -> Outbox:
+    batching = Batching(100_000, batch_messages, 4, 0, delivery_ns=delivery_ns)
     return Outbox(batching, Numbering(random.Random(PRODUCER)))
 
 
 class Producer:
     """An outbox, and one stream at a time to the log."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(self, store: Store, seed: int = 0, delivery_ns: int = NEVER_NS) -> None:
         self.store, self.chance = store, random.Random(seed)
-        self.outbox = outbox_of(batch_messages=3)
+        self.outbox = outbox_of(batch_messages=3, delivery_ns=delivery_ns)
         self.outbox.flushes = 1
         self.added = self.now_ns = 0
         self.open()
 
     def open(self) -> None:
+        self.moving = False
         opening = AppendOpening(PRODUCER, in_order=self.outbox.in_order)
         self._wire: asyncio.Queue[SentBatch | None] = asyncio.Queue()
         self.stream = AppendStream(self.store.log, BORN, opening)
@@ -60,7 +61,9 @@ class Producer:
                     result.first_queue_offsets,
                     error=result.error,
                 )
-                self.outbox.acknowledge(sequence, outcome, self.now_ns)
+                elsewhere = isinstance(result.error, NotWritableError)
+                self.moving |= elsewhere
+                self.outbox.acknowledge(sequence, outcome, self.now_ns, elsewhere)
 
     def add(self) -> None:
         row = (b"%d" % self.added, b"")
@@ -70,16 +73,21 @@ class Producer:
 
     def send(self) -> None:
         self.now_ns += 1_000_000_000
+        if self.moving:
+            return
         if (one := self.outbox.next_batch(self.now_ns)) is not None:
             self._wire.put_nowait(sent_of(one))
 
     async def turn(self) -> None:
         for _ in range(self.chance.randrange(1, 6)):
             await asyncio.sleep(0)
+        if self.moving and not self.outbox.in_flight:
+            await self.hang_up()
 
     async def hang_up(self) -> None:
         """The log may have read what was sent, and its answers are lost."""
-        await self.turn()
+        for _ in range(self.chance.randrange(6)):
+            await asyncio.sleep(0)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
         await self.answers.aclose()
@@ -89,6 +97,7 @@ class Producer:
 
     async def rest(self) -> None:
         self.store.log.gate.disk_full = False
+        lead(self.store)
         for _ in range(1_000):
             self.send()
             await self.turn()
@@ -96,6 +105,16 @@ class Producer:
         assert self.outbox.idle, "nothing more is answered"
         self._wire.put_nowait(None)
         await self._reading
+
+
+def lead(store: Store) -> None:
+    """Grant the log's lead, or grant it again."""
+    store.clock.advance_ms(1)
+    store.log.gate.lease.grant("", store.clock.monotonic_ns())
+
+
+def end_lead(store: Store) -> None:
+    store.log.gate.lease.end_lead("", store.clock.monotonic_ns(), "another member takes over")
 
 
 def sent_of(one: Batch) -> SentBatch:
@@ -113,8 +132,9 @@ async def test_what_is_refused_for_now_is_stored_before_what_was_sent_behind_it(
     store = Store(seed=seed)
     store.start()
     producer = Producer(store, seed)
+    events = ("add", "add", "send", "send", "turn", "settle", "full", "lead", "")
     for _ in range(200):
-        match producer.chance.choice(("add", "add", "send", "send", "turn", "settle", "full", "")):
+        match producer.chance.choice(events):
             case "add":
                 producer.add()
             case "send":
@@ -125,10 +145,43 @@ async def test_what_is_refused_for_now_is_stored_before_what_was_sent_behind_it(
                 store.settle()
             case "full":
                 store.log.gate.disk_full ^= True
+            case "lead":
+                (lead if store.log.gate.lease.ended else end_lead)(store)
             case "" if producer.chance.random() < 0.1:
                 await producer.hang_up()
     await producer.rest()
     assert [int(frame.body) for frame in store.frames()] == list(range(producer.added))
+
+
+async def test_what_is_refused_for_good_holds_up_nothing():
+    """For example, the log cannot know any more whether it has it."""
+    store = Store()
+    store.start()
+    producer = Producer(store)
+    for _ in range(9):
+        producer.add()
+    first = producer.outbox.next_batch(0)
+    unknown = KnownPlace(generation=12345, offset=1)
+    producer._wire.put_nowait(sent_of(first)._replace(sent_from=unknown))
+    await producer.rest()
+    assert first.outcome.beyond_window
+    assert [int(frame.body) for frame in store.frames()] == list(range(3, 9))
+
+
+async def test_what_is_given_up_holds_up_nothing():
+    store = Store()
+    store.start()
+    producer = Producer(store, delivery_ns=0)
+    store.log.gate.disk_full = True
+    for _ in range(9):
+        producer.add()
+    while not producer.outbox.idle:
+        producer.send()
+        await producer.turn()
+    for _ in range(3):
+        producer.add()
+    await producer.rest()
+    assert [int(frame.body) for frame in store.frames()] == [9, 10, 11]
 
 
 def test_nothing_is_sent_behind_a_refused_batch_until_all_that_was_sent_is_answered():

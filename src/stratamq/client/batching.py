@@ -22,6 +22,7 @@ from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import PRODUCER_ITEM_BYTES
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
 from stratamq.formats.topics import ANY_QUEUE, MAX_TOPIC_BYTES
+from stratamq.rpc.refusals import holds_up
 
 LARGEST_BATCH_BYTES = 4 * 1024 * 1024
 """What the contract of the append stream allows."""
@@ -314,8 +315,9 @@ class Outbox:
         batch = self._in_flight.popleft()
         if self.place is not None:
             self.place = self.place.reached(outcome.physical_offset)
+        # Also behind one that is given up: the log waits until one resumes the stream.
+        self._refused = self.in_order and (self._refused or holds_up(outcome.error))
         if self._goes_again(batch, outcome, now_ns, elsewhere):
-            self._refused = self.in_order
             self._put_back(batch)
             return None
         if outcome.of_one_message and self.divide(batch):

@@ -29,6 +29,7 @@ from stratamq.rpc.locating import FoundBroker
 from stratamq.rpc.methods import Method
 from stratamq.rpc.names import LONGEST_RESOLUTION_S
 from stratamq.rpc.questions import LONGEST_ANSWER_S, Plan
+from stratamq.rpc.refusals import NO_MASTER
 from stratamq.rpc.rooms import COMMITLOG
 
 R = TypeVar("R")
@@ -36,9 +37,6 @@ Done = Callable[[Any, StrataError | None], None]
 """Gets a call's answer, or the error instead."""
 _NOTHING_STORED = "SERVICE_NOT_AVAILABLE"
 """The status, in band, of an append that was refused before anything was stored."""
-_NO_MASTER = ("role", "held", "term", "lease", "flush_failed")
-"""Reasons of a broker that takes no messages, and whose cluster may have a master that does, or
-will: one whose lease is over, or whose flush failed, is replaced."""
 
 
 class _Stream:
@@ -144,7 +142,7 @@ class _Connections:
             return possible and error.fields.get("status") == _NOTHING_STORED
         if self._endpoints.searched and isinstance(error, NotWritableError):
             known = self._endpoints.several or bool(error.master)
-            return known and error.reason in _NO_MASTER
+            return known and error.reason in NO_MASTER
         return False
 
     def address(self, room: str) -> str | None:

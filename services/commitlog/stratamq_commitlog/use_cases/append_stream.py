@@ -17,18 +17,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stratamq.errors import (
-    BusyError,
-    InvalidRequestError,
-    NotWritableError,
-    StrataError,
-    UnavailableError,
-)
+from stratamq.errors import InvalidRequestError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.hosts import Host
 from stratamq.formats.log_state import Role
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.producer_item import LARGEST_SEQUENCE
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES
+from stratamq.rpc.refusals import holds_up
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.log_state import StateCell
 from stratamq_commitlog.messages import BatchResult, FrameBatch, FrameRun, KnownPlace, Numbers
@@ -281,8 +276,7 @@ class AppendStream:
             slot.result = result
             if self._fence is not None and result.error is not None:
                 self._fence.end("an earlier batch of the stream was refused")
-            passes = isinstance(result.error, BusyError | UnavailableError)
-            if self._behind is not None and passes:
+            if self._behind is not None and holds_up(result.error):
                 self._refused = self._refused or result.error
             self._in_flight -= slot.size
             if recorded is not None:
