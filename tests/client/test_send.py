@@ -379,6 +379,14 @@ def test_a_message_larger_than_a_batch_may_be_goes_beside_it(client):
     same_as_sent(client, delivery.result(), body)
 
 
+def test_a_message_larger_than_a_batch_may_be_keeps_its_place_in_the_order(client):
+    bodies = [b"before", bytes(SEGMENT_BYTES - 200), b"between", b"", bytes(SEGMENT_BYTES - 200)]
+    with client.producer(linger_ms=60_000) as producer:
+        sent = [producer.send("large", body, queue_id=3) for body in [*bodies, b"after"] * 2]
+    offsets = [one.result().queue_offset for one in sent]
+    assert offsets == list(range(offsets[0], offsets[0] + len(sent)))
+
+
 def test_a_message_that_no_broker_takes_is_refused_at_once(client):
     with client.producer() as producer:
         for keys in (["a b"], [""]):

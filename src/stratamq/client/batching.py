@@ -247,11 +247,14 @@ class Outbox:
     def idle(self) -> bool:
         return not self.pending_bytes
 
+    def unsettled(self) -> list[Batch]:
+        """The batches of what was added."""
+        return [*self._in_flight, *self._ready, *filter(None, [self._current])]
+
     @property
     def pending_messages(self) -> int:
         """Added and not settled."""
-        batches = [*self._in_flight, *self._ready, *filter(None, [self._current])]
-        return sum(batch.count for batch in batches) + self._singles
+        return sum(batch.count for batch in self.unsettled()) + self._singles
 
     def next_batch(self, now_ns: int) -> Batch | None:
         """The batch that goes out now, in flight from now on."""

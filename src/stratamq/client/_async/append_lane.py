@@ -95,6 +95,22 @@ class AsyncAppendLane:
 
     async def send_alone(self, message: Message) -> AsyncDelivery:
         """By a call of its own."""
+        return AsyncDelivery(self.waiters, await self._begin_alone(message))
+
+    async def send_in_turn(self, message: Message) -> AsyncDelivery:
+        """By a call of its own, behind all that was queued before and before what its caller queues
+        next: all of that is waited for, and so is the call. In `on_result` nothing can be."""
+        stream = self.stream
+        if stream.in_callback():
+            return await self.send_alone(message)
+        with self._guard:
+            before = self.outbox.unsettled()
+            await stream.flushed(lambda: all(one.settled for one in before), None)
+        single = await self._begin_alone(message)
+        await self.waiters.wait(single, None)
+        return AsyncDelivery(self.waiters, single)
+
+    async def _begin_alone(self, message: Message) -> Single:
         operation = operations.send([message], require_replicas=self._settings.require_replicas)
         call = await self._connections.callable(operation.method)  # or UnavailableError
         with self._guard:
@@ -109,7 +125,7 @@ class AsyncAppendLane:
                 self._settings.timeout_s,
                 lambda answer, error: self._single_done(single, operation, answer, error),
             )
-        return AsyncDelivery(self.waiters, single)
+        return single
 
     def _single_done(
         self,

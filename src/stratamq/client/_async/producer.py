@@ -85,6 +85,7 @@ class AsyncProducer:
         """Queue a message for sending; the delivery waits for the answer. Waits while too much is
         unanswered, and at first for the connection. `body` is bytes, or what the client's
         serializer takes. Messages of one `ordering_key`, their first key, go to one queue in order.
+        One that is too large for a batch waits for all answers, and for its own.
 
         Raises InvalidRequestError when the message can never be stored, and UnavailableError when
         no first connection can be made. The delivery has every other error.
@@ -120,7 +121,7 @@ class AsyncProducer:
         if not carried:
             place = (topic, body, tag, keys, properties, queue_id, unique_key)
             message = Message(*place, *fields[:3], reconsume_times=reconsume_times)
-            return await self._send_alone(lane, message)
+            return await self._send_alone(lane.send_in_turn, message)
         if introduce:
             await lane.introduce(topic, batch)
         elif sealed:  # a caller that never waits must not keep the generator waiting
@@ -152,12 +153,14 @@ class AsyncProducer:
         body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
         message = replace(message, body=body, properties=properties)
         lane = self._only or await self._lane_for(message.topic, message.queue_id)
-        return await self._send_alone(lane, message)
+        return await self._send_alone(lane.send_alone, message)
 
-    async def _send_alone(self, lane: AsyncAppendLane, message: Message) -> AsyncDelivery:
+    async def _send_alone(
+        self, send: Callable[[Message], Awaitable[AsyncDelivery]], message: Message
+    ) -> AsyncDelivery:
         with self._guard:
             message = self._intake.message(message)
-        return await lane.send_alone(message)
+        return await send(message)
 
     async def largest_body_bytes(self) -> int:
         """Return the largest body that all answering brokers accept. Waits for the connection at

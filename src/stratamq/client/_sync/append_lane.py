@@ -96,6 +96,22 @@ class AppendLane:
 
     def send_alone(self, message: Message) -> Delivery:
         """By a call of its own."""
+        return Delivery(self.waiters, self._begin_alone(message))
+
+    def send_in_turn(self, message: Message) -> Delivery:
+        """By a call of its own, behind all that was queued before and before what its caller queues
+        next: all of that is waited for, and so is the call. In `on_result` nothing can be."""
+        stream = self.stream
+        if stream.in_callback():
+            return self.send_alone(message)
+        with self._guard:
+            before = self.outbox.unsettled()
+            stream.flushed(lambda: all(one.settled for one in before), None)
+        single = self._begin_alone(message)
+        self.waiters.wait(single, None)
+        return Delivery(self.waiters, single)
+
+    def _begin_alone(self, message: Message) -> Single:
         operation = operations.send([message], require_replicas=self._settings.require_replicas)
         call = self._connections.callable(operation.method)  # or UnavailableError
         with self._guard:
@@ -110,7 +126,7 @@ class AppendLane:
                 self._settings.timeout_s,
                 lambda answer, error: self._single_done(single, operation, answer, error),
             )
-        return Delivery(self.waiters, single)
+        return single
 
     def _single_done(
         self,

@@ -86,6 +86,7 @@ class Producer:
         """Queue a message for sending; the delivery waits for the answer. Waits while too much is
         unanswered, and at first for the connection. `body` is bytes, or what the client's
         serializer takes. Messages of one `ordering_key`, their first key, go to one queue in order.
+        One that is too large for a batch waits for all answers, and for its own.
 
         Raises InvalidRequestError when the message can never be stored, and UnavailableError when
         no first connection can be made. The delivery has every other error.
@@ -121,7 +122,7 @@ class Producer:
         if not carried:
             place = (topic, body, tag, keys, properties, queue_id, unique_key)
             message = Message(*place, *fields[:3], reconsume_times=reconsume_times)
-            return self._send_alone(lane, message)
+            return self._send_alone(lane.send_in_turn, message)
         if introduce:
             lane.introduce(topic, batch)
         elif sealed:  # a caller that never waits must not keep the generator waiting
@@ -153,12 +154,12 @@ class Producer:
         body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
         message = replace(message, body=body, properties=properties)
         lane = self._only or self._lane_for(message.topic, message.queue_id)
-        return self._send_alone(lane, message)
+        return self._send_alone(lane.send_alone, message)
 
-    def _send_alone(self, lane: AppendLane, message: Message) -> Delivery:
+    def _send_alone(self, send: Callable[[Message], Delivery], message: Message) -> Delivery:
         with self._guard:
             message = self._intake.message(message)
-        return lane.send_alone(message)
+        return send(message)
 
     def largest_body_bytes(self) -> int:
         """Return the largest body that all answering brokers accept. Waits for the connection at
