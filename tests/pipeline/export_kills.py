@@ -55,6 +55,7 @@ def trial(directory: Path, kills: int, seed: int) -> ExportTally:
             killed += 1
         else:
             ended += 1
+        print(f"{killed} of {kills} killed, {ended} ended before", file=sys.stderr)
     subprocess.run([*COMMAND, log.root, out], check=True)
     manifests = ExportDirectory(LocalFiles(out)).manifests()
     there: Counter[int] = Counter()
