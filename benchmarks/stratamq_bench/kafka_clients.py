@@ -10,9 +10,6 @@ from stratamq_bench.load import Mismatch
 from stratamq_bench.report import Measured, measured
 from stratamq_bench.usage import CpuMeter, service_pids
 
-PIECE_BYTES = 1 << 20
-"""What Kafka's consumer takes of a partition in one answer."""
-
 
 def read(root: str, topic: str, messages: int, body: int, seconds: float) -> Measured:
     """Read the topic from begin to end repeatedly; the first time is the warm-up.
@@ -32,7 +29,7 @@ def read(root: str, topic: str, messages: int, body: int, seconds: float) -> Mea
 def _read_all(client: Client, topic: str, expected: int, body: int) -> None:
     due = [0] * len(client.queues(topic))
     size = 0
-    with client.consume(topic, max_bytes=PIECE_BYTES) as reader:
+    with client.consume(topic) as reader:
         for message in reader:
             queue, offset = message.queue_id, message.queue_offset
             if offset != due[queue]:

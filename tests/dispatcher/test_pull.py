@@ -1,14 +1,25 @@
 """Pulls: every status and next offset of RocketMQ 4.9.8, its limits, filters, damaged units."""
 
-from contextlib import closing
+import random
+from contextlib import aclosing, closing
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stratamq_dispatcher.cold_reads import ColdReads, LogIdentity
-from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullQuery, TagFilter, plan_pull
+from stratamq_dispatcher.cursors import Cursor
+from stratamq_dispatcher.pull import (
+    PullAnswer,
+    PullLimits,
+    PullQuery,
+    StreamPieces,
+    TagFilter,
+    plan_pull,
+)
+from stratamq_dispatcher.pulling import Puller
 
 from stratamq.errors import CorruptionError
+from stratamq.files.simulated import SimulatedWorker
 from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
 from stratamq.formats.file_names import offset_name
 from stratamq.formats.javahash import tags_code
@@ -168,6 +179,35 @@ def test_a_request_that_names_its_bytes_gets_more_than_rocketmqs_limits():
     assert bounded.count == 100
     bounded = pull(broker, "t", 0, 0, 10_000, 1 << 30, limits=PullLimits(most_messages=77))
     assert bounded.count == 77
+
+
+@pytest.mark.parametrize(("asked_kib", "expected_kib"), [(0, [256, 512]), (384, [384, 384])])
+async def test_a_stream_gives_pieces_of_the_size_asked_for_or_larger_and_larger_ones(
+    asked_kib, expected_kib
+):
+    files = simulated_place().files
+    log = WrittenLog(files, segment_bytes=LARGE)
+    for _ in range(60):
+        log.put("t", body=bytes(16_000))
+    broker = start(files, log, queue_file_bytes=20_000)
+    broker.follow()
+    worker = SimulatedWorker(random.Random(0))
+    puller = Puller(broker.engine, PullLimits(), ColdReads(files), worker, now_s=lambda: 0.0)
+    sizes = []
+    pieces = puller.stream([Cursor("t", 0, 0, 60)], None, asked_kib << 10, LARGE)
+    async with aclosing(pieces):
+        async for _, answer in pieces:
+            sizes.append(answer.size)
+    for size, expected in zip(sizes[:2], expected_kib, strict=True):
+        assert (expected << 10) - 17_000 < size <= expected << 10
+
+
+def test_a_stream_reader_gets_twice_as_much_when_it_is_quick_and_half_when_it_is_slow():
+    pieces, sizes_kib = StreamPieces(0), []
+    for after_s in (0.001, 0.05, 0.05, 0.051, 10, 10, 0):
+        sizes_kib.append(pieces.max_bytes >> 10)
+        pieces.taken(after_s)
+    assert sizes_kib == [256, 512, 1024, 1024, 512, 256, 256]
 
 
 def test_a_filtered_pull_looks_at_800_units_or_as_many_as_messages_were_asked_for():

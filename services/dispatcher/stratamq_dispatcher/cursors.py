@@ -1,6 +1,7 @@
 """Where a stream of pulls is in each of its queues."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stratamq_dispatcher.engine import DispatchEngine
@@ -57,3 +58,15 @@ class CursorRewind:
                 await asyncio.sleep(0)
                 if self._generation != self._engine.followed.generation:
                     return
+
+
+async def watched(cursors: Iterable[Cursor], watch: Watch) -> dict[int, Cursor]:
+    """Watch those that are not done; by their numbers."""
+    unfinished: dict[int, Cursor] = {}
+    for number, cursor in enumerate(cursors):
+        if not cursor.is_done:
+            watch.add(number, cursor.key)
+            unfinished[number] = cursor
+        if number % CURSORS_AT_ONCE == CURSORS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    return unfinished

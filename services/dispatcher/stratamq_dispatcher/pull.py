@@ -58,6 +58,28 @@ class PullLimits:
     most_messages: int = 16_384
 
 
+class StreamPieces:
+    """How large the next piece of a stream is.
+
+    A piece costs both sides the same whatever it holds: a reader that takes one at once gets twice
+    as many bytes the next time. A slow reader's piece waits in memory: it gets half.
+    """
+
+    SMALLEST, LARGEST = 256 << 10, 1 << 20
+    AT_ONCE_S = 0.05
+
+    def __init__(self, asked_bytes: int) -> None:
+        """`asked_bytes`: of each piece; 0: of the reader's speed."""
+        self._asked_bytes = asked_bytes
+        self.max_bytes = asked_bytes or self.SMALLEST
+
+    def taken(self, after_s: float) -> None:
+        """The reader has taken the last piece `after_s` after it was given."""
+        if not self._asked_bytes:
+            size = 2 * self.max_bytes if after_s <= self.AT_ONCE_S else self.max_bytes // 2
+            self.max_bytes = max(self.SMALLEST, min(size, self.LARGEST))
+
+
 class TagFilter:
     """Messages with one of these tags (hash first, then text) or one of these codes.
 

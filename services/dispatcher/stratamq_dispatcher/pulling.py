@@ -6,6 +6,7 @@ anything, and nothing here keeps one.
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,11 +25,18 @@ from stratamq.rpc.request_ids import part
 from stratamq.service.awaiting import OnDone, answer, outcome
 from stratamq_dispatcher.cold_reads import ColdReads, LogIdentity
 from stratamq_dispatcher.consume_queue import ConsumeQueue
-from stratamq_dispatcher.cursors import CURSORS_AT_ONCE, Cursor, CursorRewind
+from stratamq_dispatcher.cursors import CURSORS_AT_ONCE, Cursor, CursorRewind, watched
 from stratamq_dispatcher.engine import DispatchEngine
 from stratamq_dispatcher.frame_reads import DamagedFrameError
-from stratamq_dispatcher.long_poll import ANYTHING, Watch
-from stratamq_dispatcher.pull import PullAnswer, PullLimits, PullPlan, PullQuery, TagFilter
+from stratamq_dispatcher.long_poll import ANYTHING
+from stratamq_dispatcher.pull import (
+    PullAnswer,
+    PullLimits,
+    PullPlan,
+    PullQuery,
+    StreamPieces,
+    TagFilter,
+)
 from stratamq_dispatcher.tier_fetches import TierFetches
 from stratamq_dispatcher.tier_reads import TierReads
 from stratamq_dispatcher.time_search import Boundary
@@ -62,10 +70,12 @@ class Puller:
         lane: Worker,
         tier: TierReads | None = None,
         catch_up: Callable[[], Awaitable[None]] | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`tier` None: nothing is read from one. `catch_up` (`follow/demand.py`) None: what the log
         has not sent yet is not waited for."""
         self._catch_up = catch_up
+        self._now_s = now_s
         self.limits = limits
         self._tier = tier or TierReads(None, lambda: engine.followed.minimum)
         self._engine = engine
@@ -217,15 +227,17 @@ class Puller:
         or the service stops. Answers that hold no message tell of offsets that moved.
         UnavailableError when all that are left wait for a tier that does not answer.
 
-        `tier_max_bytes`: of a piece that comes from the tier. Those wait within the budget of
-        `TierFetches`, whatever the number of cursors; the work for a message does not depend on it.
+        `max_bytes`: of a piece; 0: it depends on the reader's speed. `tier_max_bytes`: of a piece
+        that comes from the tier. Those wait within the budget of `TierFetches`, whatever the number
+        of cursors; the work for a message does not depend on it.
         """
         grown, looks, places = asyncio.Event(), 0, CursorRewind(self._engine)
+        pieces = StreamPieces(max_bytes)
         with (
             self._engine.waiting.watch(grown.set) as watch,
             TierFetches(lambda number: watch.grown([number]), tier_max_bytes) as fetches,
         ):
-            unfinished = await _watched(cursors, watch)
+            unfinished = await watched(cursors, watch)
             while unfinished and not self._stopping:
                 if places.are_outdated:
                     await places.agree(unfinished, watch)
@@ -247,7 +259,8 @@ class Puller:
                     if looks % CURSORS_AT_ONCE == 0:
                         await asyncio.sleep(0)
                     continue
-                answer = fetches.take(ready) or await self._look(cursor, tag_filter, max_bytes)
+                answer = fetches.take(ready)
+                answer = answer or await self._look(cursor, tag_filter, pieces.max_bytes)
                 if answer.status not in _NOTHING_YET:
                     cursor.offset = answer.next_offset
                 if cursor.is_done:
@@ -259,7 +272,9 @@ class Puller:
                         continue
                 looks += 1
                 if answer.status not in _NOTHING_YET:
+                    given_s = self._now_s()
                     yield ready, answer
+                    pieces.taken(self._now_s() - given_s)
                 elif looks % CURSORS_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
@@ -402,18 +417,6 @@ def _is_at_end(answer: PullAnswer) -> bool:
     return answer.status in _BEYOND or (
         answer.status is PullStatus.NO_MATCHED_MESSAGE and answer.next_offset >= answer.maximum
     )
-
-
-async def _watched(cursors: Iterable[Cursor], watch: Watch) -> dict[int, Cursor]:
-    """Watch those that are not done; by their numbers."""
-    unfinished: dict[int, Cursor] = {}
-    for number, cursor in enumerate(cursors):
-        if not cursor.is_done:
-            watch.add(number, cursor.key)
-            unfinished[number] = cursor
-        if number % CURSORS_AT_ONCE == CURSORS_AT_ONCE - 1:
-            await asyncio.sleep(0)
-    return unfinished
 
 
 async def _within(event: asyncio.Event, deadline: float) -> bool:

@@ -23,7 +23,6 @@ from stratamq_dispatcher.time_search import Boundary
 
 MAX_WAIT_MS = 30_000
 MAX_STREAM_QUEUES = 10_000
-STREAM_BYTES = 262_144
 DEADLINE_TOLERANCE_S = 0.5
 """A stream that is cancelled so shortly before its deadline has ended by it: client and service
 count from different moments."""
@@ -104,7 +103,7 @@ class Pulling:
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 await asyncio.sleep(0)
         pieces = self._puller.stream(
-            cursors, tag_filter, max_bytes or STREAM_BYTES, answer_bytes(len(cursors), max_bytes)
+            cursors, tag_filter, max_bytes, answer_bytes(len(cursors), max_bytes)
         )
         with self._membership(reader, call, read):
             async with contextlib.aclosing(pieces):
