@@ -90,8 +90,8 @@ def _within(
     if column == "physicalOffset":
         return replace(selection, physical=_range(selection.physical, low, high))
     if column == "storeTimestamp":
-        since = None if low is None else _first_millisecond(low)
-        until = None if high is None else _last_millisecond(high) + 1
+        since = None if low is None else -(-_microseconds(low) // 1000)
+        until = None if high is None else _microseconds(high) // 1000 + 1
         return replace(
             selection,
             since_ms=_tighter(max, selection.since_ms, since),
@@ -127,11 +127,3 @@ def _below(value: Any) -> Any:
 def _microseconds(moment: datetime) -> int:
     delta = moment.astimezone(UTC) - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-
-
-def _first_millisecond(moment: datetime) -> int:
-    return -(-_microseconds(moment) // 1000)
-
-
-def _last_millisecond(moment: datetime) -> int:
-    return _microseconds(moment) // 1000

@@ -183,16 +183,8 @@ def _key(keys: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(pc.list_value_length(keys), 0), None, joined).cast(pa.binary())
 
 
-def _time_kind(queue_ids: pa.Array) -> pa.Array:
-    return pa.repeat(pa.scalar(_LOG_APPEND_TIME, pa.int32()), len(queue_ids))
-
-
-def _headers(properties: pa.Array) -> pa.Array:
-    return properties.cast(KAFKA_SCHEMA.field("headers").type)
-
-
 _KAFKA_MAKERS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "key": _key,
-    "timestampType": _time_kind,
-    "headers": _headers,
+    "timestampType": lambda ids: pa.repeat(pa.scalar(_LOG_APPEND_TIME, pa.int32()), len(ids)),
+    "headers": lambda properties: properties.cast(KAFKA_SCHEMA.field("headers").type),
 }

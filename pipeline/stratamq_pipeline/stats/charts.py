@@ -67,7 +67,7 @@ def bars(names: Sequence[str], values: Sequence[float], unit: str) -> str:
         figure, axes = _figure(0.7 + 0.24 * max(1, len(names)))
         places = range(len(names))
         axes.barh(places, values, color=COLOURS[0], height=0.7)
-        axes.set_yticks(places, [_short(name) for name in names])
+        axes.set_yticks(places, [name if len(name) <= 40 else f"{name[:39]}…" for name in names])
         axes.invert_yaxis()
         axes.set_xlabel(unit)
         return _svg(figure)
@@ -96,7 +96,3 @@ def _svg(figure: Figure) -> str:
         warnings.filterwarnings("ignore", message="Glyph")
         figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
     return _PREAMBLE.sub("", text.getvalue())
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 40 else f"{name[:39]}…"

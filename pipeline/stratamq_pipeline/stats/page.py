@@ -98,7 +98,7 @@ def _tables(figures: Figures) -> Iterable[str]:
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     names = list(rows[0])
-    numeric = {name for name in names if any(_is_number(row[name]) for row in rows)}
+    numeric = {name for name in names if any(isinstance(row[name], int | float) for row in rows)}
     head = "".join(f"<th{_class(name in numeric)}>{_text(_words(name))}</th>" for name in names)
     lines = [
         "<tr>"
@@ -115,10 +115,6 @@ def _section(title: str, content: str) -> str:
 
 def _class(numeric: bool) -> str:
     return ' class="number"' if numeric else ""
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
 
 
 def _value(value: object) -> str:

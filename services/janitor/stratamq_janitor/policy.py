@@ -236,7 +236,7 @@ def _reason(
     segment: SegmentFacts, facts: CleaningFacts, settings: Settings, used: int, left: int
 ) -> tuple[str, str] | None:
     total = facts.disk_total_bytes or 1
-    if _is_expired(segment, facts, settings):
+    if not facts.clock_doubt and _is_old(segment, facts.now_ms, settings):
         why = None
         if facts.manual:
             why = "requested by an operator"
@@ -259,10 +259,6 @@ def _shortage(
     if settings.retention_bytes and left > settings.retention_bytes:
         return SIZE, f"the log has {left} bytes, more than {settings.retention_bytes}"
     return None
-
-
-def _is_expired(segment: SegmentFacts, facts: CleaningFacts, settings: Settings) -> bool:
-    return not facts.clock_doubt and _is_old(segment, facts.now_ms, settings)
 
 
 def any_is_old(segments: Sequence[SegmentFacts], now_ms: int, settings: Settings) -> bool:

@@ -16,10 +16,6 @@ log = logging.getLogger(__name__)
 LOAD_AT_ONCE = 256
 
 
-def _none(topic: str, queue_id: int) -> bool:
-    return False
-
-
 async def load(
     runner: Runner,
     names: tuple[str, str],
@@ -27,7 +23,7 @@ async def load(
     skips: Callable[[str, int], bool] | None = None,
 ) -> None:
     """`names`: cluster and broker; `skips`: queues that are not asked for."""
-    passed_over = skips or _none
+    passed_over = skips or (lambda topic, queue_id: False)
     listed = await runner.start(load_queue_list(*names))
     places = await runner.start(queues_of(*names, skips=passed_over))
     for place in missing_queues(*names, listed, places):

@@ -116,7 +116,7 @@ class SimulatedWorker:
         if self._tasks:
             ready.append(self._run_task)
         if self._completions:
-            ready.append(self._complete)
+            ready.append(lambda: self._completions.popleft()())
         return ready
 
     def _run_task(self) -> None:
@@ -128,6 +128,3 @@ class SimulatedWorker:
             self._completions.append(lambda: on_done(None, failure))
         else:
             self._completions.append(lambda: on_done(result, None))
-
-    def _complete(self) -> None:
-        self._completions.popleft()()

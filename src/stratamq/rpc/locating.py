@@ -272,7 +272,8 @@ class _Search:
             return False  # of which name they are is to be known, too
         since = -1 if self._before is None else self._before.term
         return any(
-            _takes_messages(one)
+            one.is_master
+            and not (one.held_reason or one.lease_over)
             and one.term == self.highest_term
             and (-1 < since < one.term or _is_proven(one, states))
             for one in states
@@ -283,10 +284,6 @@ class _Search:
         if self._others and self._name:
             return _none_of(self._name, self._others, self._errors)
         return _no_answer({seed: self._errors[seed] for seed in seeds if seed in self._errors})
-
-
-def _takes_messages(state: LogState) -> bool:
-    return state.is_master and not (state.held_reason or state.lease_over)
 
 
 def _is_proven(master: LogState, states: Iterable[LogState]) -> bool:

@@ -214,7 +214,7 @@ class UnknownMethods(grpc.GenericRpcHandler):
 def _reader(deserialize: Read | None, method: str, streaming: bool) -> Read:
     """Bytes, or a stream of them, to what the handler expects."""
     if deserialize is None or deserialize is identity:
-        return _as_it_is
+        return lambda request: request
 
     def one(data: bytes) -> Any:
         try:
@@ -229,10 +229,6 @@ def _reader(deserialize: Read | None, method: str, streaming: bool) -> Read:
             yield one(data)
 
     return each if streaming else one
-
-
-def _as_it_is(request: Any) -> Any:
-    return request
 
 
 def _single(

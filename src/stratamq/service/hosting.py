@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from logging import getLogger
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from stratamq.files.clock import SystemClock
 from stratamq.service.loop_watch import LoopWatch
@@ -81,7 +81,7 @@ class HostProcess:
         for each in (signal.SIGTERM, signal.SIGINT):
             # A plain handler from now on: it acts even while the event loop is blocked.
             loop.remove_signal_handler(each)
-            signal.signal(each, _exit_at_once)
+            signal.signal(each, lambda number, _: os._exit(EXIT_SIGNAL_BASE + number))
         self.request_stop()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -101,7 +101,3 @@ def _is_ours(error: BaseException) -> bool:
     frames = traceback.walk_tb(error.__traceback__)
     modules = (str(frame.f_globals.get("__name__")).split(".")[0] for frame, _ in frames)
     return any(module == "__main__" or module.startswith("stratamq") for module in modules)
-
-
-def _exit_at_once(signum: int, _frame: object) -> NoReturn:
-    os._exit(EXIT_SIGNAL_BASE + signum)

@@ -70,7 +70,11 @@ class Decoder:
     def unpacked(self, packed: "Packed") -> Iterator[pa.RecordBatch]:
         """Bodies are decompressed as they are asked for: a few MB may come to GB together."""
         batch, flags = packed
-        if not self.decompress or "body" not in self.columns or not _any_compressed(flags):
+        if (
+            not self.decompress
+            or "body" not in self.columns
+            or not (flags & sysflag.COMPRESSED).any()
+        ):
             yield batch
             return
         place = self.columns.index("body")
@@ -93,10 +97,6 @@ class Packed(NamedTuple):
 
     batch: pa.RecordBatch
     sys_flag: NDArray[np.integer[Any]]
-
-
-def _any_compressed(sys_flag: NDArray[np.integer[Any]]) -> bool:
-    return bool((sys_flag & sysflag.COMPRESSED).any())
 
 
 def _with_bodies(batch: pa.RecordBatch, place: int, bodies: list[bytes]) -> pa.RecordBatch:
@@ -134,10 +134,6 @@ def _message_id(raw: Bytes, frames: FrameColumns) -> pa.Array:
 def _born_host(raw: Bytes, frames: FrameColumns) -> pa.Array:
     long = (frames.sys_flag & sysflag.BORN_HOST_V6) != 0
     return _hosts(raw, frames, frames.start + _BORN_HOST, long)
-
-
-def _store_host_text(raw: Bytes, frames: FrameColumns) -> pa.Array:
-    return _hosts(raw, frames, *_store_host(frames))
 
 
 def _store_host(frames: FrameColumns) -> tuple[I64, NDArray[np.bool_]]:
@@ -184,7 +180,7 @@ _PLAIN = {
     "bornTimestamp": lambda raw, frames: _times(frames.born_timestamp_ms),
     "bornHost": _born_host,
     "storeTimestamp": lambda raw, frames: _times(frames.store_timestamp_ms),
-    "storeHost": _store_host_text,
+    "storeHost": lambda raw, frames: _hosts(raw, frames, *_store_host(frames)),
     "reconsumeTimes": lambda raw, frames: pa.array(frames.reconsume_times),
     "preparedTransactionOffset": lambda raw, frames: pa.array(frames.prepared_transaction_offset),
     "bodyCrc": lambda raw, frames: _native(frames.body_crc, np.int32),

@@ -15,10 +15,8 @@ from stratamq.client import AsyncClient
 from stratamq.client.replication_state import FollowingProgress, ReplicationState
 from stratamq.client.values import (
     CleaningLook,
-    ConsoleState,
     Election,
     FollowerServiceState,
-    GatewayState,
     JanitorState,
     Retention,
     TierState,
@@ -266,10 +264,6 @@ def _of_janitor(state: JanitorState) -> tuple[str, str]:
     return f"retention {'off' if state.disabled else 'on'}", state.failure or alarm
 
 
-def _of_gateway(state: GatewayState) -> tuple[str, str]:
-    return f"connections: {state.connections}, gRPC clients: {state.grpc_clients}", ""
-
-
 def _of_tier(state: TierState) -> tuple[str, str]:
     failing = f"uploads of {state.failing_queues} queues fail: {state.last_failure}"
     return f"waiting messages: {state.waiting_messages}", failing if state.failing_queues else ""
@@ -278,10 +272,6 @@ def _of_tier(state: TierState) -> tuple[str, str]:
 def _of_agent(state: Election) -> tuple[str, str]:
     led = f"{state.leader} leads" if state.leader else "no member leads"
     return led, "; ".join(filter(None, (state.store_problem, *state.problems)))
-
-
-def _of_console(state: ConsoleState) -> tuple[str, str]:
-    return f"logged in: {state.sessions}", ""
 
 
 QUESTIONS: dict[str, Question] = {
@@ -304,9 +294,12 @@ DETAILS: dict[str, Detail] = {
     HA: _of_replication,
     JANITOR: _of_janitor,
     DELIVERY: _of_follower("waiting messages"),
-    GATEWAY: _of_gateway,
+    GATEWAY: lambda state: (
+        f"connections: {state.connections}, gRPC clients: {state.grpc_clients}",
+        "",
+    ),
     TIER: _of_tier,
     AGENT: _of_agent,
-    CONSOLE: _of_console,
+    CONSOLE: lambda state: (f"logged in: {state.sessions}", ""),
 }
 """What is shown of each, and what is wrong with it."""

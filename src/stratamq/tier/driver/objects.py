@@ -260,7 +260,7 @@ class ObjectStorage:
         if isinstance(error, FileNotFoundError):
             if isinstance(call, Swap):
                 return SwapLostError(f"{path} is gone")
-            return AbsentError(f"{path} is not there") if _reads(call) else refused
+            return AbsentError(f"{path} is not there") if isinstance(call, Read | Load) else refused
         if status == "409" and code != _AZURE_IS_THERE:
             message = f"{path}: another request changes it at this moment"
             return BusyError(message, _CONFLICT_RETRY_MS)
@@ -304,10 +304,6 @@ def _version(meta: Mapping[str, Any]) -> Version:
     if not e_tag:
         raise StorageRefusedError("the object store gives no ETags: no version can be swapped")
     return Version(f"{e_tag}\t{generation}" if generation else e_tag)
-
-
-def _reads(call: StorageCall[Any]) -> bool:
-    return isinstance(call, Read | Load)
 
 
 def _found(pattern: re.Pattern[str], text: str) -> str:

@@ -41,19 +41,11 @@ class Verified:
     faults: tuple[str, ...]
 
 
-def _every(topic: str) -> bool:
-    return True
-
-
-def _none(topic: str, queue_id: int) -> bool:
-    return False
-
-
 def queues_of(
     cluster: str,
     broker: str,
-    wanted: Callable[[str], bool] = _every,
-    skips: Callable[[str, int], bool] = _none,
+    wanted: Callable[[str], bool] = lambda topic: True,
+    skips: Callable[[str, int], bool] = lambda topic, queue_id: False,
 ) -> Procedure[list[QueuePlace]]:
     """Every queue of the broker, of the topics that are `wanted`, that has a manifest; without the
     queues that it `skips`, for which nothing is asked."""
@@ -113,7 +105,7 @@ class VerifiedParts:
 def chain_faults(found: ManifestQueue) -> list[str]:
     """Queue offsets that are lost, and those in no part and in no hole, by the manifest alone."""
     faults = [f"offsets {one.start} to {one.end} are lost" for one in found.manifest.lost]
-    reached, ends = None, _hole_ends(found)
+    reached, ends = None, {hole.end for hole in found.manifest.holes}
     for _, parts in found.parts:
         for part in parts:
             if reached not in (None, part.first) and part.first not in ends:
@@ -136,10 +128,6 @@ def verify_parts(
                 faults += [PartFault(part.first, sentence) for sentence in sentences]
                 messages, size = messages + part.count, size + part.size
     return VerifiedParts(messages, size, tuple(faults))
-
-
-def _hole_ends(found: ManifestQueue) -> set[int]:
-    return {hole.end for hole in found.manifest.holes}
 
 
 def _part_faults(

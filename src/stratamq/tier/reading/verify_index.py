@@ -79,11 +79,8 @@ class _Verification:
                 topic_id = self._manifest.topics.get(key[0])
                 if topic_id is None:
                     self.faults.append(f"the index has no number for the topic {key[0]}")
-                elif self._round_of(topic_id, key[1]) == number:
+                elif (topic_id * 31 + key[1]) % self._rounds == number:
                     yield from self._look_at(key, end, _of_queue(items, topic_id, key[1]))
-
-    def _round_of(self, topic_id: int, queue_id: int) -> int:
-        return (topic_id * 31 + queue_id) % self._rounds
 
     def _load(self, number: int) -> Procedure[Items]:
         """The items of the queues of one round, by queue and place."""

@@ -38,7 +38,7 @@ def shortened(
     if end >= manifest.end_offset:
         return replace(manifest, revision=manifest.revision + 1, epoch=epoch), []
     found = yield from queue_of(place, manifest)
-    end = _before_hole(manifest, end)
+    end = next((hole.start for hole in manifest.holes if hole.start < end <= hole.end), end)
     stop = yield from _place_of(found.queue, manifest, end)
     kept: list[RecordSegment] = []
     gone: list[str] = []
@@ -85,10 +85,6 @@ def first_not_shared(found: ManifestQueue, shared: int) -> int:
             if part.first + part.count > found.manifest.other_log and part.place >= shared:
                 return max(part.first, found.manifest.minimum)
     return found.manifest.end_offset
-
-
-def _before_hole(manifest: Manifest, end: int) -> int:
-    return next((hole.start for hole in manifest.holes if hole.start < end <= hole.end), end)
 
 
 def _place_of(queue: TierQueue, manifest: Manifest, offset: int) -> Procedure[int]:
