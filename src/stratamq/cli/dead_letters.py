@@ -9,7 +9,7 @@ import typer
 
 from stratamq.cli.completing import GroupArgument
 from stratamq.cli.dump_output import Output
-from stratamq.cli.dump_rows import Row
+from stratamq.cli.dump_rows import Row, fields_of
 from stratamq.cli.listings import show
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.client import Client, DeadLetter, DeadLetterReplay
@@ -47,19 +47,7 @@ def list_dead_letters(
     with place.client() as client:
         found = client.admin.dead_letters(group, begin, limit)
     rows: list[Row] = [
-        {
-            "kind": "deadLetter",
-            "group": group,
-            "place": one.place,
-            "offset": one.queue_offset,
-            "originTopic": one.origin_topic,
-            "storeTimestamp": one.store_timestamp_ms,
-            "attempts": one.attempts,
-            "replays": one.replays,
-            "messageId": one.message_id,
-            "originMessageId": one.origin_message_id,
-            "keys": one.keys,
-        }
+        {"kind": "deadLetter", "group": group, **fields_of(one, {"queue_offset": "offset"})}
         for one in found.letters
     ]
     show(output, COLUMNS, rows, "the group has no dead letters")
@@ -93,13 +81,7 @@ def replay(
         else:
             outcomes = _oldest(client, group, limit)
     rows: list[Row] = [
-        {
-            "kind": "replay",
-            "group": group,
-            "place": one.place,
-            "replayed": not one.refusal,
-            "refusal": one.refusal,
-        }
+        {"kind": "replay", "group": group, **fields_of(one, replayed=not one.refusal)}
         for one in outcomes
     ]
     show(output, REPLAY_COLUMNS, rows, "every dead letter of the group was replayed before")

@@ -6,6 +6,8 @@ body as people read it, and what `dump` found wrong.
 """
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from stratamq.cli.dump_walk import Record, WalkedUnit, WalkEnd
@@ -20,6 +22,22 @@ from stratamq.formats.shown_bodies import BodyAs, body_fields
 from stratamq.formats.transaction_state import STATES, TransactionState
 
 Row = dict[str, Any]
+_NO_NAMES: Mapping[str, str] = {}
+
+
+def fields_of(value: Any, names: Mapping[str, str] = _NO_NAMES, **others: Any) -> Row:
+    """The fields of a dataclass by their names in camel case, `…timestamp_ms` without its unit; by
+    those of `names`, if they are there. `others` are added, or stand in a field's place. Without
+    the broker's name where all is of one broker."""
+    row: Row = {}
+    for field in fields(value):
+        name = field.name.removesuffix("_ms") if "timestamp" in field.name else field.name
+        head, *rest = name.split("_")
+        shown = names.get(field.name) or head + "".join(map(str.capitalize, rest))
+        row[shown] = getattr(value, field.name)
+    if not row.get("broker", True):
+        del row["broker"]
+    return row | others
 
 
 def frame_row(record: Record, body_as: BodyAs) -> Row:
@@ -137,12 +155,7 @@ def index_row(number: int, file: str, length: int, header: IndexHeader) -> Row:
         "number": number,
         "file": file,
         "length": length,
-        "beginTimestamp": header.begin_timestamp_ms,
-        "endTimestamp": header.end_timestamp_ms,
-        "beginPhyOffset": header.begin_phy_offset,
-        "endPhyOffset": header.end_phy_offset,
-        "hashSlotCount": header.hash_slot_count,
-        "indexCount": header.index_count,
+        **fields_of(header),
     }
 
 
@@ -175,25 +188,14 @@ def state_row(at: int, unit: TransactionState) -> Row:
 def checkpoint_row(checkpoint: Checkpoint) -> Row:
     return {
         "kind": "checkpoint",
-        "physicMsgTimestamp": checkpoint.physic_msg_timestamp_ms,
-        "logicsMsgTimestamp": checkpoint.logics_msg_timestamp_ms,
-        "indexMsgTimestamp": checkpoint.index_msg_timestamp_ms,
-        "masterFlushedOffset": checkpoint.master_flushed_offset,
-        "confirmPhyOffset": checkpoint.confirm_phy_offset,
-        "logicsPhysicalOffset": checkpoint.logics_physical_offset,
+        **fields_of(checkpoint),
         "minTimestamp": checkpoint.min_timestamp_ms,
         "minTimestampIndex": checkpoint.min_timestamp_index_ms,
     }
 
 
 def stop_row(stop: WalkEnd) -> Row:
-    row: Row = {
-        "kind": "stop",
-        "file": stop.file,
-        "position": stop.position,
-        "reason": stop.reason,
-        "damage": stop.is_damage,
-    }
-    if stop.offset is not None:
-        row["offset"] = stop.offset
-    return row
+    row = fields_of(stop, {"is_damage": "damage"})
+    if stop.offset is None:
+        del row["offset"]
+    return {"kind": "stop", **row}

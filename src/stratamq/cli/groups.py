@@ -9,8 +9,8 @@ import typer
 from stratamq.cli.completing import GroupArgument
 from stratamq.cli.dead_letters import dead_letters_app
 from stratamq.cli.dump_output import Output
-from stratamq.cli.dump_rows import Row
-from stratamq.cli.listings import broker_field, show
+from stratamq.cli.dump_rows import Row, fields_of
+from stratamq.cli.listings import show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import (
     HERE,
@@ -314,14 +314,9 @@ def reset_group(
     rows: list[Row] = [
         {
             "kind": "reset",
-            **broker_field(one.broker),
             "group": group,
-            "topic": one.topic,
-            "queueId": one.queue_id,
+            **fields_of(one, lag=one.max_offset - one.offset),
             "before": one.before if one.before >= 0 else None,
-            "offset": one.offset,
-            "maxOffset": one.max_offset,
-            "lag": one.max_offset - one.offset,
         }
         for one in resets
     ]
@@ -364,44 +359,24 @@ def _settings(client: Client, group: str) -> list[GroupSettings]:
 
 
 def _settings_row(one: GroupSettings) -> Row:
-    return {
-        "kind": "settings",
-        **broker_field(one.broker),
-        "group": one.group,
-        "ordered": one.ordered,
-        "retries": one.retries,
-        "consumeEnabled": one.consume_enabled,
-    }
+    return {"kind": "settings", **fields_of(one)}
 
 
 def _held_row(group: str, one: HeldMessages) -> Row:
     return {
         "kind": "held",
         "group": group,
-        "topic": one.topic,
-        "queueId": one.queue_id,
-        "offset": one.offset,
-        "count": one.count,
-        "clientId": one.client_id,
-        "attempt": one.attempt,
-        "secondsLeft": round(one.seconds_left, 1),
+        **fields_of(one, {"until_ms": "untilTimestamp"}, secondsLeft=round(one.seconds_left, 1)),
     }
 
 
 def _row(one: GroupQueue) -> Row:
     return {
         "kind": "group",
-        **broker_field(one.broker),
-        "group": one.group,
-        "topic": one.topic,
-        "queueId": one.queue_id,
+        **fields_of(one, {"lag_s": "lagSeconds", "loses_in_s": "losesInSeconds"}),
         "offset": one.offset if one.offset >= 0 else None,
-        "maxOffset": one.max_offset,
-        "lag": one.lag,
         "lagSeconds": None if one.lag_s is None else int(one.lag_s),
         "losesInSeconds": _whole(one.loses_in_s),
-        "lastCommitTimestamp": one.last_commit_timestamp_ms,
-        "lastClient": one.last_client,
     }
 
 
@@ -410,15 +385,11 @@ def _whole(seconds: float | None) -> int | None:
 
 
 def _member_row(one: GroupMember) -> Row:
-    return {
-        "kind": "member",
-        **broker_field(one.broker),
-        "group": one.group,
-        "clientId": one.client_id,
-        "address": one.address,
-        "reads": {topic: list(queues) for topic, queues in one.topics.items()},
-        "sinceTimestamp": one.since_ms,
-        "lastSeenTimestamp": one.last_seen_ms,
-        "lastCommitTimestamp": one.last_commit_ms,
-        "streaming": one.streaming,
+    names = {
+        "topics": "reads",
+        "since_ms": "sinceTimestamp",
+        "last_seen_ms": "lastSeenTimestamp",
+        "last_commit_ms": "lastCommitTimestamp",
     }
+    reads = {topic: list(queues) for topic, queues in one.topics.items()}
+    return {"kind": "member", **fields_of(one, names, reads=reads)}

@@ -7,7 +7,7 @@ import typer
 
 from stratamq.cli.completing import topic_names
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.dump_rows import Row
+from stratamq.cli.dump_rows import Row, fields_of
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption
 from stratamq.client import Queue
 from stratamq.errors import NotFoundError
@@ -39,16 +39,9 @@ def queues(
 
 
 def queue_row(queue: Queue) -> Row:
-    return {
-        "kind": "queue",
-        **broker_field(queue.broker),
-        "topic": queue.topic,
-        "queueId": queue.queue_id,
-        "minOffset": queue.min_offset,
-        "maxOffset": queue.max_offset,
-        "messages": queue.max_offset - queue.min_offset,
-        "newestTimestamp": queue.newest_store_timestamp_ms,
-    }
+    names = {"newest_store_timestamp_ms": "newestTimestamp"}
+    messages = queue.max_offset - queue.min_offset
+    return {"kind": "queue", **fields_of(queue, names, messages=messages)}
 
 
 def broker_field(broker: str) -> Row:

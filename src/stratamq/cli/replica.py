@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_rows import fields_of
 from stratamq.cli.options import (
     DEFAULT,
     HERE,
@@ -301,21 +302,9 @@ def _show_role(output: Output, state: ReplicationState) -> None:
 def _show_slaves(output: Output, state: ReplicationState) -> None:
     printer = Printer(output, SLAVE_COLUMNS)
     for one in state.slaves:
-        printer.row(
-            {
-                "kind": "slave",
-                "address": one.address,
-                "name": one.name,
-                "member": one.member,
-                "connected": one.connected,
-                "counts": one.counts,
-                "acknowledged": one.acknowledged_offset,
-                "lagBytes": one.lag_bytes,
-                "lagMs": one.lag_ms,
-                "bytesPerSecond": round(one.bytes_per_second),
-                "problem": one.problem,
-            }
-        )
+        speed = round(one.bytes_per_second)
+        row = fields_of(one, {"acknowledged_offset": "acknowledged"}, bytesPerSecond=speed)
+        printer.row({"kind": "slave", **row})
     printer.flush()
     if not state.slaves:
         typer.echo("no slave is connected", err=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_rows import fields_of
 from stratamq.cli.listings import show
 from stratamq.cli.options import (
     HERE,
@@ -64,18 +65,7 @@ def list_scheduled(
     with place.client() as client:
         found = client.admin.scheduled_messages(topic, limit)
     rows = [
-        {
-            "kind": "scheduled",
-            "place": one.place,
-            "dueTimestamp": one.due_ms,
-            "level": one.level,
-            "held": one.held,
-            "topic": one.topic,
-            "queueId": one.queue_id,
-            "messageId": one.message_id,
-            "keys": one.keys,
-            "storeTimestamp": one.store_timestamp_ms,
-        }
+        {"kind": "scheduled", **fields_of(one, {"due_ms": "dueTimestamp"})}
         for one in found.messages
     ]
     show(output, COLUMNS, rows, "no message waits" if not found.truncated else "none was found")
@@ -154,12 +144,6 @@ async def held_notice(data: Path, timeout_s: float) -> str:
 
 def _show(output: Output, held: HeldSchedule, sentence: str) -> None:
     printer = Printer(output, ())
-    row = {
-        "kind": "held",
-        "delayed": held.delayed,
-        "timed": held.timed,
-        "halves": held.halves,
-        "newestTimestamp": held.newest_ms,
-    }
-    printer.note(row, sentence, False)
+    fields = fields_of(held, {"newest_ms": "newestTimestamp"})
+    printer.note({"kind": "held", **fields}, sentence, False)
     printer.flush()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.dump_rows import Row
+from stratamq.cli.dump_rows import Row, fields_of
 from stratamq.cli.moments import parse_moment
 from stratamq.cli.options import DEFAULT, AddressOption, BrokerTarget, DataOption, OutputOption
 from stratamq.cli.tier_options import (
@@ -107,33 +107,9 @@ def _show_service(data: Path, address: str | None, output: Output) -> None:
 
 
 def _facts(state: "TierState") -> Row:
-    facts: Row = {
-        "storage": state.storage,
-        "state": state.not_writing_reason or "writes",
-        "committedOffset": state.committed_offset,
-        "confirmedOffset": state.log_confirmed_offset,
-        "lagMs": state.lag_ms,
-        "waitingMessages": state.waiting_messages,
-        "waitingBytes": state.waiting_bytes,
-        "committedMessages": state.committed_messages,
-        "committedBytes": state.committed_bytes,
-        "queues": state.queues,
-        "failingQueues": state.failing_queues,
-        "lastFailure": state.last_failure,
-        "cacheBytes": state.cache_bytes,
-        "cacheHits": state.cache_hits,
-        "cacheMisses": state.cache_misses,
-        "indexItems": state.index_items,
-        "indexFiles": state.index_files,
-        "lostMessages": state.lost_messages,
-        "lostQueues": state.lost_queues,
-        "lostExample": state.lost_example,
-        "putBacks": state.put_backs,
-        "queuesNotIndexed": state.queues_not_indexed,
-        "requests": state.request_count,
-        "costUsd": round(state.cost_usd, 6),
-    }
-    return facts
+    names = {"not_writing_reason": "state", "log_confirmed_offset": "confirmedOffset"}
+    more = {"requests": state.request_count, "costUsd": round(state.cost_usd, 6)}
+    return fields_of(state, names, state=state.not_writing_reason or "writes", **more)
 
 
 def _asked(one: "TierRequests") -> str:

@@ -7,7 +7,7 @@ import typer
 
 from stratamq.cli.completing import TopicArgument
 from stratamq.cli.dump_output import Output
-from stratamq.cli.dump_rows import Row
+from stratamq.cli.dump_rows import Row, fields_of
 from stratamq.cli.listings import QUEUE_COLUMNS, broker_field, queue_row, show
 from stratamq.cli.moments import PLACES, TIMES, parse_start
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption, YesOption, confirm
@@ -222,17 +222,7 @@ def purge_topic(
             confirm(f"{count} messages of {topic} can no longer be consumed.", yes)
             client.admin.purge_topic(topic, purges)
     rows: list[Row] = [
-        {
-            "kind": "purge",
-            **broker_field(one.broker),
-            "topic": one.topic,
-            "queueId": one.queue_id,
-            "before": one.before,
-            "offset": one.offset,
-            "maxOffset": one.max_offset,
-            "messages": one.offset - one.before,
-        }
-        for one in purges
+        {"kind": "purge", **fields_of(one, messages=one.offset - one.before)} for one in purges
     ]
     show(output, PURGE_COLUMNS, rows)
     if dry_run:

@@ -1,13 +1,12 @@
 """`stratamq where`: one message's whole life, from the segment to the acknowledgement."""
 
-import dataclasses
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.dump_rows import Row
+from stratamq.cli.dump_rows import Row, fields_of
 from stratamq.cli.options import (
     HERE,
     BrokerTarget,
@@ -184,10 +183,7 @@ _NAMES = {
 def _row(kind: str, value: Any) -> Row:
     """The fields of one part; -1, and a time of 0, stand for nothing."""
     row: Row = {"kind": kind}
-    for field in dataclasses.fields(value):
-        head, *rest = field.name.split("_")
-        name = _NAMES.get(field.name, head + "".join(word.capitalize() for word in rest))
-        found = getattr(value, field.name)
+    for name, found in fields_of(value, _NAMES).items():
         unknown = found == -1 or (name.endswith("Timestamp") and not found)
         row[name] = None if unknown else found
     return row
