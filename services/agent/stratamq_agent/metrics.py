@@ -1,6 +1,6 @@
 """What Prometheus sees of the agent. Gauges are brought up to date by `observe`."""
 
-from stratamq.service.metrics import counter, gauge
+from stratamq.service.metrics import Totals, counter, gauge
 from stratamq_agent.agent import Agent
 
 _STORE = "Does the election store answer?"
@@ -50,15 +50,13 @@ class Observer:
     def __init__(self, agent: Agent, ttl_ms: int) -> None:
         self._agent = agent
         self._ttl_s = ttl_ms / 1000
-        self._steps_back = 0
+        self._totals = Totals()
 
     def observe(self) -> None:
         view, unchanged_s = self._agent.view, self._agent.watch.unchanged_ns / 1e9
         state = view.state
         STORE_ANSWERS.set(not view.store_problem)
-        steps_back = self._agent.watch.steps_back
-        STEPS_BACK.inc(steps_back - self._steps_back)
-        self._steps_back = steps_back
+        self._totals.set(STEPS_BACK, self._agent.watch.steps_back)
         LEADS.set(bool(view.member) and state.leader == view.member)
         IS_MASTER.set(bool(view.is_master))
         HAS_LEADER.set(bool(state.leader) and unchanged_s <= self._ttl_s)

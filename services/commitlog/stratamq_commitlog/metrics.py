@@ -4,7 +4,7 @@ import math
 
 from stratamq.files.port import Clock
 from stratamq.formats.log_state import Role
-from stratamq.service.metrics import counter, gauge, histogram, times
+from stratamq.service.metrics import Totals, counter, gauge, histogram, times
 from stratamq_commitlog.engine import CommitLog
 from stratamq_commitlog.replica.lag_marks import LagMarks
 from stratamq_commitlog.write.append_times import PARTS, WHOLE
@@ -161,21 +161,18 @@ class Observer:
     def __init__(self, engine: CommitLog, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._seen = [0, 0, 0, 0]
+        self._totals = Totals()
         self._refused: dict[str, int] = dict(engine.gate.refused)
-        self._scrubbed = 0
         self._marks = LagMarks()
         self._slaves: set[str] = set()
 
     def observe(self) -> None:
         engine = self._engine
         counters = engine.appender.counters
-        now = [counters.messages, counters.bytes, counters.passes, counters.segments_rolled]
-        for metric, total, seen in zip(
-            (MESSAGES, BYTES, PASSES, ROLLED), now, self._seen, strict=True
-        ):
-            metric.inc(total - seen)
-        self._seen = now
+        self._totals.set(MESSAGES, counters.messages)
+        self._totals.set(BYTES, counters.bytes)
+        self._totals.set(PASSES, counters.passes)
+        self._totals.set(ROLLED, counters.segments_rolled)
         for name, total in engine.gate.refused.items():
             REFUSED.labels(name).inc(total - self._refused.get(name, 0))
             self._refused[name] = total
@@ -198,8 +195,7 @@ class Observer:
 
     def _observe_scrubber(self) -> None:
         scrubber = self._engine.scrubber
-        SCRUBBED.inc(scrubber.read_bytes - self._scrubbed)
-        self._scrubbed = scrubber.read_bytes
+        self._totals.set(SCRUBBED, scrubber.read_bytes)
         SCRUB_POSITION.set(scrubber.state.position_offset)
         SCRUB_PASSES.set(scrubber.state.passes)
         SCRUB_ENDED.set(scrubber.state.pass_ended_ms / 1000)

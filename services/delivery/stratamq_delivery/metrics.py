@@ -2,7 +2,7 @@
 
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
-from stratamq.service.metrics import counter, gauge, histogram
+from stratamq.service.metrics import Totals, counter, gauge, histogram
 from stratamq_delivery.levels import Levels
 from stratamq_delivery.replays import Replays
 from stratamq_delivery.shared_groups import SharedGroups
@@ -115,17 +115,7 @@ class Observer:
         self._appends = appends
         self._delayed = (levels, timed)
         self._timed = timed
-        self._counted = {
-            DELIVERED: 0,
-            GIVEN_UP: 0,
-            CANCELLED: 0,
-            MISSED: 0,
-            ROLLED: 0,
-            EXPIRED: 0,
-            LOST: 0,
-            BURIED: 0,
-            REPLAYED: 0,
-        }
+        self._totals = Totals()
         for one in self._delayed:
             one.copies.lateness_ms = lambda late_ms: LATENESS.observe(late_ms / 1000)
 
@@ -157,5 +147,4 @@ class Observer:
             REPLAYED: self._replays.replayed,
         }
         for metric, total in totals.items():
-            metric.inc(total - self._counted[metric])
-            self._counted[metric] = total
+            self._totals.set(metric, total)

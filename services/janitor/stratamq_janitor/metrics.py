@@ -2,7 +2,7 @@
 
 import math
 
-from stratamq.service.metrics import counter, gauge
+from stratamq.service.metrics import Totals, counter, gauge
 from stratamq_janitor.cleaner import Cleaner
 
 _DELETES = "What does retention delete?"
@@ -48,17 +48,14 @@ class Observer:
     def __init__(self, cleaner: Cleaner) -> None:
         ENABLED.set(math.nan)  # not known before the first look, for which the log is open
         self._cleaner = cleaner
-        self._deleted: dict[str, int] = {}
-        self._freed = 0
+        self._totals = Totals()
         self._holds: set[str] = set()
 
     def observe(self) -> None:
         cleaner = self._cleaner
         for reason, total in cleaner.deleted_files.items():
-            DELETED.labels(reason).inc(total - self._deleted.get(reason, 0))
-            self._deleted[reason] = total
-        FREED.inc(cleaner.freed_bytes - self._freed)
-        self._freed = cleaner.freed_bytes
+            self._totals.set(DELETED.labels(reason), total)
+        self._totals.set(FREED, cleaner.freed_bytes)
         look = cleaner.last
         if look is None:
             return

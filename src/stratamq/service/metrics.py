@@ -62,6 +62,17 @@ def counter(name: str, doc: str, labels: Sequence[str] = (), *, asks: str) -> Co
     return _answering(asks, Counter(name, doc, labels, registry=REGISTRY))
 
 
+class Totals:
+    """Brings counters up to totals that parts keep by themselves, each of them from 0 on."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Counter, float] = {}
+
+    def set(self, counter: Counter, total: float) -> None:
+        counter.inc(total - self._seen.get(counter, 0))
+        self._seen[counter] = total
+
+
 def gauge(name: str, doc: str, labels: Sequence[str] = (), *, asks: str) -> Gauge:
     """A number that goes up and down. `set_function` makes it a question asked at each scrape."""
     return _answering(asks, Gauge(name, doc, labels, registry=REGISTRY))
