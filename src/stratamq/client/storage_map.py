@@ -17,6 +17,7 @@ from stratamq.errors import NotPermittedError, StrataError, UnavailableError
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.log_state import LogState
 from stratamq.rpc.methods import METHODS
+from stratamq.rpc.mirrors import value_of
 from stratamq.rpc.rooms import TIER
 
 GOES, HELD, KEPT, STAYS = "goes", "held", "kept", "stays"
@@ -161,15 +162,12 @@ def log_segments() -> Operation[StoredSegments]:
             )
             for one in found.segments
         )
-        return StoredSegments(
-            segments,
-            found.at_ms,
-            found.disk_total_bytes,
-            found.disk_used_bytes,
-            found.disabled,
-            found.tiered_offset,
-            admin_operations.look_of(found.plan),
-            admin_operations.retention_of(found.retention),
+        return value_of(
+            StoredSegments,
+            found,
+            segments=segments,
+            plan=admin_operations.look_of(found.plan),
+            retention=admin_operations.retention_of(found.retention),
         )
 
     return Operation(METHODS["ListSegments"], janitor_pb2.ListSegmentsRequest(), result)

@@ -11,6 +11,7 @@ from stratamq.client._async.calls import run_plan
 from stratamq.client.checking import checked
 from stratamq.client.group_receipts import GroupSettings, alter_group
 from stratamq.client.group_reset import GroupReset, plan_group_reset
+from stratamq.client.operations import Operation
 from stratamq.client.primitives import AsyncAtOnce
 from stratamq.client.reading import Start
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
@@ -39,6 +40,7 @@ from stratamq.formats.topic_types import MessageType
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 
 P = TypeVar("P", GroupReset, QueuePurge)
+R = TypeVar("R")
 QUEUES_PER_COMMIT = 5_000
 """The queues of one call: less than 1 MiB with the longest topic names."""
 
@@ -59,10 +61,7 @@ class AsyncAdminClient:
     async def put_topic(self, topic: Topic) -> Topic:
         """Create a topic or change its settings; durable on return."""
         brokers = await self._open_to(topic.name)
-        made = await self._brokers.change(
-            brokers, lambda broker: broker.run(admin_operations.put_topic(topic))
-        )
-        return made[0]
+        return (await self._change(brokers, admin_operations.put_topic(topic)))[0]
 
     async def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
         """Create a topic, except at brokers that are drained; durable on return. Raises
@@ -74,10 +73,8 @@ class AsyncAdminClient:
             raise InvalidRequestError(
                 f"there is a topic {topic.name} at {_names(have)}: nothing was changed"
             )
-        made = await self._brokers.change(
-            [one for one in await self._open_to(topic.name) if one not in have],
-            lambda broker: broker.run(admin_operations.put_topic(topic, must_be_new=True)),
-        )
+        brokers = [one for one in await self._open_to(topic.name) if one not in have]
+        made = await self._change(brokers, admin_operations.put_topic(topic, must_be_new=True))
         return (made or list(have.values()))[0]
 
     async def alter_topic(
@@ -96,10 +93,7 @@ class AsyncAdminClient:
         altered = admin_operations.alter_topic(
             name, read_queue_count, write_queue_count, permission, ordered, message_type
         )
-        made = await self._brokers.change(
-            await self._with_topic(name), lambda broker: broker.run(altered)
-        )
-        return made[0]
+        return (await self._change(await self._with_topic(name), altered))[0]
 
     async def plan_purge(
         self, topic: str, before: Start, queue_id: int | None = None
@@ -128,11 +122,12 @@ class AsyncAdminClient:
         freed by retention. NotFoundError; InvalidRequestError for the broker's own topics, and for
         one with messages in more than 1 000 queues; NotWritableError of a slave.
         """
-        await self._brokers.change(
-            await self._with_topic(name), lambda broker: broker.run(delete_topic(name))
-        )
+        await self._change(await self._with_topic(name), delete_topic(name))
 
     # --- which brokers are changed: a single one answers for itself ---
+
+    async def _change(self, brokers: list[AsyncBroker], operation: Operation[R]) -> list[R]:
+        return await self._brokers.change(brokers, lambda broker: broker.run(operation))
 
     async def _that_have(self, topic: str) -> dict[AsyncBroker, Topic]:
         operation = operations.topics(topic)
@@ -223,8 +218,7 @@ class AsyncAdminClient:
         of queues. Stop the group's readers first: they commit their own offsets again.
         NotWritableError at a slave."""
         brokers = list((await self._brokers.all()).values())
-        deleted = group_operations.delete_group(group, topic)
-        return sum(await self._brokers.change(brokers, lambda broker: broker.run(deleted)))
+        return sum(await self._change(brokers, group_operations.delete_group(group, topic)))
 
     async def create_group(
         self,
@@ -261,10 +255,9 @@ class AsyncAdminClient:
         """Let a shared group be served as the broker's settings say; durable on return."""
         await self._alter_group(alter_group(group, delivery_pb2.GROUP_CHANGE_DELETE))
 
-    async def _alter_group(self, operation: operations.Operation[GroupSettings]) -> GroupSettings:
+    async def _alter_group(self, operation: Operation[GroupSettings]) -> GroupSettings:
         brokers = list((await self._brokers.all()).values())
-        made = await self._brokers.change(brokers, lambda broker: broker.run(operation))
-        return made[0]
+        return (await self._change(brokers, operation))[0]
 
     # --- replication ---
 

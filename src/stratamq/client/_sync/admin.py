@@ -12,6 +12,7 @@ from stratamq.client._sync.calls import run_plan
 from stratamq.client.checking import checked
 from stratamq.client.group_receipts import GroupSettings, alter_group
 from stratamq.client.group_reset import GroupReset, plan_group_reset
+from stratamq.client.operations import Operation
 from stratamq.client.primitives import AtOnce
 from stratamq.client.reading import Start
 from stratamq.client.replication_state import Demotion, Promotion, Removal, ReplicationState
@@ -40,6 +41,7 @@ from stratamq.formats.topic_types import MessageType
 from stratamq.formats.topics import DRAIN_TOPIC, Drain
 
 P = TypeVar("P", GroupReset, QueuePurge)
+R = TypeVar("R")
 QUEUES_PER_COMMIT = 5_000
 """The queues of one call: less than 1 MiB with the longest topic names."""
 
@@ -60,10 +62,7 @@ class AdminClient:
     def put_topic(self, topic: Topic) -> Topic:
         """Create a topic or change its settings; durable on return."""
         brokers = self._open_to(topic.name)
-        made = self._brokers.change(
-            brokers, lambda broker: broker.run(admin_operations.put_topic(topic))
-        )
-        return made[0]
+        return (self._change(brokers, admin_operations.put_topic(topic)))[0]
 
     def create_topic(self, topic: Topic, *, if_not_exists: bool = False) -> Topic:
         """Create a topic, except at brokers that are drained; durable on return. Raises
@@ -75,10 +74,8 @@ class AdminClient:
             raise InvalidRequestError(
                 f"there is a topic {topic.name} at {_names(have)}: nothing was changed"
             )
-        made = self._brokers.change(
-            [one for one in self._open_to(topic.name) if one not in have],
-            lambda broker: broker.run(admin_operations.put_topic(topic, must_be_new=True)),
-        )
+        brokers = [one for one in self._open_to(topic.name) if one not in have]
+        made = self._change(brokers, admin_operations.put_topic(topic, must_be_new=True))
         return (made or list(have.values()))[0]
 
     def alter_topic(
@@ -97,8 +94,7 @@ class AdminClient:
         altered = admin_operations.alter_topic(
             name, read_queue_count, write_queue_count, permission, ordered, message_type
         )
-        made = self._brokers.change(self._with_topic(name), lambda broker: broker.run(altered))
-        return made[0]
+        return (self._change(self._with_topic(name), altered))[0]
 
     def plan_purge(
         self, topic: str, before: Start, queue_id: int | None = None
@@ -127,9 +123,12 @@ class AdminClient:
         freed by retention. NotFoundError; InvalidRequestError for the broker's own topics, and for
         one with messages in more than 1 000 queues; NotWritableError of a slave.
         """
-        self._brokers.change(self._with_topic(name), lambda broker: broker.run(delete_topic(name)))
+        self._change(self._with_topic(name), delete_topic(name))
 
     # --- which brokers are changed: a single one answers for itself ---
+
+    def _change(self, brokers: list[Broker], operation: Operation[R]) -> list[R]:
+        return self._brokers.change(brokers, lambda broker: broker.run(operation))
 
     def _that_have(self, topic: str) -> dict[Broker, Topic]:
         operation = operations.topics(topic)
@@ -220,8 +219,7 @@ class AdminClient:
         of queues. Stop the group's readers first: they commit their own offsets again.
         NotWritableError at a slave."""
         brokers = list((self._brokers.all()).values())
-        deleted = group_operations.delete_group(group, topic)
-        return sum(self._brokers.change(brokers, lambda broker: broker.run(deleted)))
+        return sum(self._change(brokers, group_operations.delete_group(group, topic)))
 
     def create_group(
         self,
@@ -254,10 +252,9 @@ class AdminClient:
         """Let a shared group be served as the broker's settings say; durable on return."""
         self._alter_group(alter_group(group, delivery_pb2.GROUP_CHANGE_DELETE))
 
-    def _alter_group(self, operation: operations.Operation[GroupSettings]) -> GroupSettings:
+    def _alter_group(self, operation: Operation[GroupSettings]) -> GroupSettings:
         brokers = list((self._brokers.all()).values())
-        made = self._brokers.change(brokers, lambda broker: broker.run(operation))
-        return made[0]
+        return (self._change(brokers, operation))[0]
 
     # --- replication ---
 
