@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from stratamq.errors import BusyError, InvalidRequestError
+from stratamq.formats.text import check_name
 from stratamq.service.classic_calls import MAX_MEMBER_BYTES
 
 MAX_MEMBERS = 100_000
 MAX_BYTES = 64 << 20
 """All members of the broker have no more. A gateway with one more works alone."""
-LONGEST_NAME_BYTES = 255
 BATCH = 32
 """Members that are told at once: a gateway works on them for less than a millisecond."""
 GONE_AT_ONCE = 1_000
@@ -141,7 +141,6 @@ class ClassicMembers:
 
 def _check(key: MemberKey, member: bytes) -> None:
     for name in (key.group, key.client_id):
-        if not 0 < len(name.encode()) <= LONGEST_NAME_BYTES:
-            raise InvalidRequestError(f"a name has 1 to {LONGEST_NAME_BYTES} bytes: {name!r:.80}")
+        check_name(name)
     if len(member) > MAX_MEMBER_BYTES:
         raise InvalidRequestError(f"a member has at most {MAX_MEMBER_BYTES} bytes")

@@ -7,16 +7,11 @@ from stratamq.api.v1 import delivery_pb2 as pb
 from stratamq.errors import InvalidRequestError, NotWritableError, UnavailableError
 from stratamq.files.port import Clock
 from stratamq.follow.own_log import OwnLog
+from stratamq.formats.text import LONGEST_NAME_BYTES
 from stratamq.service.classic_calls import BEAT_S, MAX_LOCKED
 from stratamq.service.entrance import Call
 from stratamq.service.queue_locks import QueueLocks, QueueName
-from stratamq_delivery.classic_members import (
-    BATCH,
-    LONGEST_NAME_BYTES,
-    ClassicMembers,
-    GatewayStream,
-    MemberKey,
-)
+from stratamq_delivery.classic_members import BATCH, ClassicMembers, GatewayStream, MemberKey
 
 MAX_LISTED = 10_000
 SETTLED_S = 2.0

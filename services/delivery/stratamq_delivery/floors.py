@@ -11,7 +11,6 @@ import asyncio
 import logging
 
 from stratamq.errors import StrataError
-from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.queues import QueueCalls
 from stratamq_delivery.records import GroupPlace
@@ -25,11 +24,8 @@ log = logging.getLogger(__name__)
 class Floors:
     """Belongs to one event loop."""
 
-    def __init__(
-        self, groups: SharedGroups, followed: FoldPlace, appends: OwnAppends, queues: QueueCalls
-    ) -> None:
+    def __init__(self, groups: SharedGroups, appends: OwnAppends, queues: QueueCalls) -> None:
         self._groups = groups
-        self._followed = followed
         self._appends = appends
         self._queues = queues
         self._published: dict[GroupPlace, int] = {}

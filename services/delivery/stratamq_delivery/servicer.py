@@ -10,10 +10,11 @@ from stratamq.files.port import Clock
 from stratamq.follow.fold import FoldPlace
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.follow.own_log import OwnLog
-from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS
+from stratamq.formats.delay import DEFAULT_DELAY_LEVELS_MS, FIRST_RETRY_LEVEL
 from stratamq.formats.properties import KEYS, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, UNIQ_KEY
 from stratamq.formats.receipts import messages_of
 from stratamq.formats.source_item import MessageSource
+from stratamq.formats.text import LONGEST_NAME_BYTES, check_name
 from stratamq.formats.topics import DEAD_LETTER_PREFIX, is_system_topic, validate_topic_name
 from stratamq.rpc.framing import encode_hand_outs
 from stratamq.service.entrance import Call
@@ -48,9 +49,6 @@ MAX_LISTED, DEFAULT_LISTED = 1_000, 100
 LAST_OFFSET, MAX_WAIT_MS = (1 << 63) - 1, 30_000
 MIN_INVISIBLE_MS, MAX_INVISIBLE_MS = 1_000, 43_200_000
 DEFAULT_MESSAGES, DEFAULT_INVISIBLE_MS = 32, 30_000
-LONGEST_NAME_BYTES = 255
-FIRST_RETRY_LEVEL = 3
-"""RocketMQ's: the delay before the second attempt; each attempt after it waits a level more."""
 
 
 class DeliveryServicer(ForGateways):
@@ -430,10 +428,7 @@ def _check_receipts(
 
 def _check_names(topic: str, group: str, client_id: str = "-") -> None:
     for what, name in (("topic", topic), ("group", group), ("client_id", client_id)):
-        if not name or len(name.encode()) > LONGEST_NAME_BYTES:
-            raise InvalidRequestError(
-                f"{what} has 1 to {LONGEST_NAME_BYTES} bytes, not {len(name.encode())}"
-            )
+        check_name(name, what)
     if is_system_topic(topic):
         raise InvalidRequestError(f"{topic} is the broker's own: its messages are not shared out")
 

@@ -97,7 +97,7 @@ class Sharing:
         """Queues of which a hand-out or a burial is being read."""
         self._gone = GoneMessages(groups, appends, queues, moved)
         self._judge = Judge(groups, followed, self._gone.minimum)
-        self._floors = Floors(groups, followed, appends, queues)
+        self._floors = Floors(groups, appends, queues)
         self._backlogs = Backlogs(groups, ends, followed, appends, queues)
         self._in_order = MessageGroups(groups, self._reader)
         self.burials = Burials(groups, appends, self._reader, self._busy, moved, attempts)

@@ -16,13 +16,13 @@ from stratamq.files.port import Clock, Files
 from stratamq.follow.own_appends import OwnAppends
 from stratamq.formats.json_files import DEFAULT_RETRIES, NEW_GROUP
 from stratamq.formats.store_paths import SUBSCRIPTION_GROUPS_PATH
+from stratamq.formats.text import LONGEST_NAME_BYTES
 from stratamq_delivery.entries import Configured
 from stratamq_delivery.group_settings import SettingsOfGroups, place_of
 from stratamq_delivery.shared_groups import SharedGroups
 
 _TABLE = "subscriptionGroupTable"
 MAX_RETRIES = 9_999
-LONGEST_NAME_BYTES = 255
 READ_AT_ONCE = 1_000
 """Groups of another program's file that get their settings in one tick: 3 ms."""
 

@@ -16,12 +16,12 @@ from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock
 from stratamq.filters.sql92 import Filter, sql92
 from stratamq.formats.javahash import tags_code
+from stratamq.formats.text import check_name
 from stratamq_gateway.frames import Command, decode_json
 
 EXPIRY_S, EXPIRE_INTERVAL_S = 120, 1.0
 NEWER_S = 1.0
 """How long a pull waits for the heartbeat that says what it is about."""
-MAX_NAME_BYTES = 255
 MAX_GROUPS_OF_CLIENT = 1_000
 LARGEST_VERSION = (1 << 63) - 1
 TOLD_AT_ONCE = 64
@@ -138,8 +138,7 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
     if len(producers) + len(consumers) > MAX_GROUPS_OF_CLIENT:
         raise InvalidRequestError(f"a client has at most {MAX_GROUPS_OF_CLIENT} groups")
     for name in (client_id, *producers, *(group for group, *_ in consumers)):
-        if not name or len(name.encode()) > MAX_NAME_BYTES:
-            raise InvalidRequestError(f"a name has 1 to {MAX_NAME_BYTES} bytes: {name!r:.80}")
+        check_name(name)
     return Heartbeat(client_id, producers, consumers)
 
 

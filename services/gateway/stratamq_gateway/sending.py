@@ -11,6 +11,7 @@ from stratamq.client import AsyncClient, Message
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import HalfMessage, SendResult
 from stratamq.errors import InvalidRequestError
+from stratamq.formats.delay import FIRST_RETRY_LEVEL
 from stratamq.formats.json_files import DEFAULT_RETRIES
 from stratamq.formats.properties import (
     CLUSTER,
@@ -48,7 +49,6 @@ from stratamq_gateway.repeats import RepeatedSends, name_of
 from stratamq_gateway.routes import RetryTopics
 from stratamq_gateway.rows import entries
 
-FIRST_RETRY_LEVEL = 3
 _COMMIT, _ROLLBACK = 8, 12
 _EPOCH = datetime.fromtimestamp(0, UTC)
 LONG_NAMES = {

@@ -20,6 +20,8 @@ from stratamq.formats.properties import (
 from stratamq.formats.topics import SCHEDULE_TOPIC
 
 DEFAULT_DELAY_LEVELS_TEXT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+FIRST_RETRY_LEVEL = 3
+"""RocketMQ's: the delay before the second attempt; each attempt after it waits a level more."""
 
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"(\d{1,9})([smhd])", re.ASCII)

@@ -7,6 +7,10 @@ against OpenJDK 17 `String.decodeUTF8_UTF16`.
 
 import re
 
+from stratamq.errors import InvalidRequestError
+
+LONGEST_NAME_BYTES = 255
+"""The limit of a name of a topic, a group or a client."""
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
@@ -22,6 +26,12 @@ def decode_text(raw: bytes) -> str:
 def encode_text(text: str) -> bytes:
     """Never fails: a lone surrogate becomes `?`, as in Java."""
     return text.encode("utf-8", "replace")
+
+
+def check_name(name: str, what: str = "a name") -> None:
+    """InvalidRequestError."""
+    if not 0 < len(name.encode()) <= LONGEST_NAME_BYTES:
+        raise InvalidRequestError(f"{what} has 1 to {LONGEST_NAME_BYTES} bytes: {name!r:.80}")
 
 
 def utf16_length(text: str) -> int:
