@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from stratamq.client import Client, connect
 from stratamq.errors import StrataError
@@ -37,27 +37,14 @@ def until(done: Callable[[], bool], missing: str, timeout_s: float, look_s: floa
         time.sleep(look_s)
 
 
-class Process(Protocol):
-    """The part of `subprocess.Popen` that is used here."""
-
-    @property
-    def pid(self) -> int: ...
-
-    def wait(self, timeout: float | None = None) -> int: ...
-
-    def send_signal(self, number: int, /) -> None: ...
-
-    def kill(self) -> None: ...
-
-
-def _start_process(command: Sequence[str], output: BinaryIO) -> Process:
+def _start_process(command: Sequence[str], output: BinaryIO) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
 
 
 class Broker:
     """The services named, running until `stop`; their logs lie beside the store."""
 
-    start_process: Callable[[Sequence[str], BinaryIO], Process] = staticmethod(_start_process)
+    start_process = staticmethod(_start_process)
     """Tests give another, which starts at less cost."""
 
     def __init__(
@@ -72,7 +59,7 @@ class Broker:
         self.root.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._settings = {**ANY_VOLUME, **settings}
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
             for room in sorted(rooms, key=SERVICES.index):  # they stop in the same order
                 self.start(room)
