@@ -335,16 +335,26 @@ def damage(
 
 
 def delivery(
-    rounds: Annotated[int, typer.Option(min=1, help="Run this many rounds of kills.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Choose messages and kills by this seed.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Run this many rounds of an event.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Choose messages and events by this seed.")] = 1,
     seconds: Seconds = 0,
+    event: Annotated[str, typer.Option(help="Cause only this event; `list` shows all.")] = "",
     output: Shown = Output.TABLE,
 ) -> None:
-    """Kill log, dispatcher and delivery under delayed messages, transactions and shared groups."""
+    """Kill services, fill volumes, lose masters and move clocks under delayed messages,
+    transactions and shared groups.
+
+    Real services deliver while one kind of event after the other befalls them, on stores of its
+    own. Nothing may be early, lost, visible after a rollback, or handed out after its
+    acknowledgement. Full volumes need root and loop devices, and are left out otherwise.
+    """
     from stratamq_torture.processes.deliveries import run_deliveries
+    from stratamq_torture.processes.delivery_events import EVENTS
     from stratamq_torture.trial import Options
 
-    _run(output, "rounds", rounds, partial(run_deliveries, Options(rounds, seed, seconds)))
+    if not _listed("event", event, EVENTS, lambda one: one.__doc__, 10):
+        options = Options(rounds, seed, seconds)
+        _run(output, "rounds", rounds, partial(run_deliveries, options, event=event))
 
 
 def disk(

@@ -1,8 +1,8 @@
-"""`stratamq torture delivery`: what is delivered later, while every process is killed at random.
+"""`stratamq torture delivery`: what is delivered later, while processes are killed at random, and
+volumes fill, masters are lost and clocks jump (`delivery_events.py`), each on stores of its own.
 
 Producers send delayed messages, transactions that are committed, rolled back or left to a check,
-and messages of a shared group, whose workers acknowledge some, return some and forget some. In each
-round some of the log, the dispatcher and the delivery are killed, and started in any order. At the
+and messages of a shared group, whose workers acknowledge some, return some and forget some. At the
 end, when nothing is left to do:
 
 * each delayed message that was acknowledged is in its topic once (`stratamq audit delivery`, which
@@ -28,27 +28,14 @@ from stratamq_delivery.audit import audit
 
 from stratamq.client import Client, connect
 from stratamq.errors import StrataError
-from stratamq.rpc.rooms import COMMITLOG, DELIVERY, DISPATCHER
-from stratamq_torture.processes.services import Services, until
-from stratamq_torture.trial import Options, Progress, Report, Trial, TrialFailedError
+from stratamq_torture.processes.delivery_events import EVENTS, PROGRESS_S, Site
+from stratamq_torture.processes.services import until
+from stratamq_torture.trial import Deck, Options, Progress, Report, Trial, TrialFailedError
 
-ROOMS = (COMMITLOG, DISPATCHER, DELIVERY)
-SETTINGS = (
-    "commitlog.segment_bytes=1048576",
-    "commitlog.reserve_bytes=0",
-    "commitlog.followers=dispatcher,delivery",
-    "delivery.save_interval_ms=20",
-    "delivery.shared_attempts=10000",
-    "delivery.transaction_timeout_ms=0",
-    "delivery.transaction_check_interval_ms=1000",
-    "delivery.transaction_check_max=10000",
-)
 LATER, PAID, WORK = "later", "paid", "work"
 GROUP = "payers"
-ROUNDS_OF_A_STORE = 50
 STEPS = 20
 """What has to be answered between two rounds."""
-PROGRESS_S = 60.0
 LONGEST_REST_S = 0.3
 INVISIBLE_S = 2.0
 SHOWN = 8
@@ -70,6 +57,8 @@ class Ledger:
     perhaps: set[bytes] = field(default_factory=set)
     """Acknowledged without an answer."""
     again: list[str] = field(default_factory=list)
+    excused: int = 0
+    """What came again, perhaps from a master that did not know of its demotion."""
     steps: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -78,17 +67,22 @@ class Ledger:
             where.update(bodies)
             self.steps += 1
 
-    def given(self, body: bytes, asked_at: float) -> None:
+    def given(self, body: bytes, asked_at: float, one_master_since: float = 0.0) -> None:
         with self.lock:
-            if (done := self.acknowledged.get(body)) is not None and done < asked_at:
+            done = self.acknowledged.get(body)
+            if done is None or done >= asked_at:
+                return
+            if asked_at < one_master_since:
+                self.excused += 1
+            else:
                 self.again.append(f"{body!r} came again after its acknowledgement")
 
 
 class Load:
     """`with` it producers and workers run until it ends."""
 
-    def __init__(self, root: Path, ledger: Ledger, seed: int) -> None:
-        self._root, self._ledger, self._seed = root, ledger, seed
+    def __init__(self, site: Site, ledger: Ledger, seed: int) -> None:
+        self._site, self._ledger, self._seed = site, ledger, seed
         self._producing, self._working = threading.Event(), threading.Event()
         self._failures: list[str] = []
         self._abandoned = False
@@ -138,7 +132,7 @@ class Load:
         ended = self._producing if name in ("delays", "transactions", "sender") else self._working
         chance = Random(f"{self._seed} {name}")
         try:
-            with connect(self._root, timeout_s=10, retry_timeout_s=PROGRESS_S) as client:
+            with connect(self._site.target, timeout_s=10, retry_timeout_s=PROGRESS_S) as client:
                 while not ended.is_set():
                     work(client, chance, f"{name} {chance.getrandbits(48)}")
         except Exception as error:
@@ -194,7 +188,7 @@ class Load:
                 with suppress(StrataError):
                     given = reader.receive(chance.randint(1, 8), wait_s=0.5)
                 for message in given:
-                    ledger.given(message.body, asked_at)
+                    ledger.given(message.body, asked_at, self._site.two_masters_until)
                     dice = 0.0 if self._producing.is_set() else chance.random()
                     if dice > 0.9:
                         continue  # forgotten
@@ -217,67 +211,73 @@ def _stack(thread: threading.Thread) -> str:
     return " > ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in calls)
 
 
-def run_deliveries(options: Options, progress: Progress = None) -> Report:
-    """The trial. The real processes decide what happens when."""
+def run_deliveries(options: Options, progress: Progress = None, event: str = "") -> Report:
+    """The trial. The real processes decide what happens when: a seed brings the same events in the
+    same order. `event`: only this one."""
+    obstacles = {name: EVENTS[name].obstacle() for name in ([event] if event else EVENTS)}
+    possible = [name for name, obstacle in obstacles.items() if not obstacle]
+    if not possible:
+        return Report("delivery", skipped=f"{event} {obstacles[event]}")
     trial = Trial("delivery", options, progress)
-    report, seen = trial.report, Counter[str]()
+    report, seen, deck = trial.report, Counter[str](), Deck(trial.chance, possible)
     with trial.interruptible():
         while trial.in_time and trial.done < options.count and report.passed:
             with tempfile.TemporaryDirectory(prefix="stratamq-deliveries-") as directory:
                 try:
-                    seen += _play(trial, Path(directory))
+                    seen += _play(trial, EVENTS[deck.draw()](Path(directory)))
                 except (TrialFailedError, StrataError) as error:
                     report.failures.append(str(error))
             report.seeds += 1
     report.rounds = trial.done
     if report.failures:
+        only = f" --event {event}" if event else ""
         report.failures.append(
-            f"again: stratamq torture delivery --seed {options.seed} --rounds {max(1, trial.done)}"
+            f"again: stratamq torture delivery --seed {options.seed} "
+            f"--rounds {max(1, trial.done)}{only}"
         )
     counted = ", ".join(f"{count} {what}" for what, count in sorted(seen.items()))
     report.notes.append(f"{counted}; {trial.summary}")
+    left_out = [f"{name} {obstacle}" for name, obstacle in obstacles.items() if obstacle]
+    report.notes += [f"left out: {one}" for one in left_out]
     return trial.ended()
 
 
-def _play(trial: Trial, directory: Path) -> Counter[str]:
-    """One store; what its log held at the end."""
-    options, report, root, ledger = trial.options, trial.report, directory / "store", Ledger()
-    kills = report.kills
-    with Services(root, directory / "logs", SETTINGS) as services:
-        services.start(ROOMS)
-        with connect(root, timeout_s=10, retry_timeout_s=PROGRESS_S) as client:
-            with Load(root, ledger, options.seed + report.seeds) as load:
-                for _ in range(min(ROUNDS_OF_A_STORE, options.count - trial.done)):
-                    if not trial.in_time:
-                        break
-                    _strike(trial, services)
-                    report.kills = kills + services.kills
-                    _wait_for_progress(ledger, load)
-                    trial.count()
-                load.stop_producing()
+def _play(trial: Trial, site: Site) -> Counter[str]:
+    """One store, or two; what its log held at the end."""
+    options, report, ledger = trial.options, trial.report, Ledger()
+    kills, promotions = report.kills, report.promotions
+    with site:
+        with Load(site, ledger, options.seed + report.seeds) as load:
+            for _ in range(min(site.rounds, options.count - trial.done)):
+                if not trial.in_time:
+                    break
+                _strike(trial, site)
+                report.kills = kills + site.kills
+                report.promotions = promotions + site.promotions
+                _wait_for_progress(ledger, load)
+                trial.count()
+            load.stop_producing()
+            site.calm()
+            with connect(site.root, timeout_s=10, retry_timeout_s=PROGRESS_S) as client:
                 _settle(client, ledger, load)
-            paid, later = (Counter(one.body for one in client.consume(t)) for t in (PAID, LATER))
-        services.stop()
-    _judge(report, ledger, paid, later)
-    found = audit(root, settled=True)
-    report.failures += found.faults[:SHOWN]
-    report.lost += sum(fault.endswith("lost") for fault in found.faults)
+                paid, later = (
+                    Counter(one.body for one in client.consume(t)) for t in (PAID, LATER)
+                )
+        faults = site.stop()
+        _judge(report, ledger, paid, later)
+        found = audit(site.root, settled=True)
+    faults += [fault for fault in found.faults if not site.excuses(fault)]
+    report.failures += faults[:SHOWN]
+    report.lost += sum(fault.endswith("lost") for fault in faults)
     report.acknowledged_messages += len(ledger.delayed) + len(ledger.sent) + len(ledger.committed)
-    return found.counts
+    known = ledger.excused + sum(map(site.excuses, found.faults))
+    return found.counts + Counter({"faults of known defects": known})
 
 
-def _strike(trial: Trial, services: Services) -> None:
-    """Kill some of them, and start them in any order."""
+def _strike(trial: Trial, site: Site) -> None:
     chance = trial.chance
     until(lambda: False, chance.random() * LONGEST_REST_S, LONGEST_REST_S)
-    rooms = chance.sample(ROOMS, chance.choice((1, 1, 2, 3)))
-    trial.met["+".join(sorted(rooms))] += 1
-    services.kill(*rooms)
-    chance.shuffle(rooms)
-    for room in rooms:
-        services.spawn(room)
-    for room in rooms:
-        services.wait_ready(room)
+    trial.met[site.strike(chance)] += 1
 
 
 def _wait_for_progress(ledger: Ledger, load: Load) -> None:

@@ -261,6 +261,14 @@ class Services:
         """SIGCONT."""
         self._processes[room].send_signal(signal.SIGCONT)
 
+    def pause_all(self) -> None:
+        for room in self._processes:
+            self.pause(room)
+
+    def resume_all(self) -> None:
+        for room in self._processes:
+            self.resume(room)
+
     # --- questions ---
 
     @property

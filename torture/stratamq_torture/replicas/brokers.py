@@ -10,7 +10,7 @@ started again. Nothing here sleeps for a while and hopes; what does not come is 
 BrokersFailedError with the states of both.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +25,8 @@ from stratamq_torture.trial import TrialFailedError
 NAMES = ("a", "b")
 """The first is the configured master, the other its slave."""
 ROOMS = (COMMITLOG, DISPATCHER, INDEX, HA)
+FIRST = (COMMITLOG, HA)
+"""Those of them that serve while a master waits for its peers."""
 MASTERS = (Role.SYNC_MASTER, Role.ASYNC_MASTER)
 TIMEOUT_S = 20.0
 LOOK_S = 0.05
@@ -39,8 +41,16 @@ class BrokersFailedError(TrialFailedError):
 class Broker:
     """One of the two: its processes, its wire, and a client of it that outlives both."""
 
-    def __init__(self, directory: Path, name: str, settings: Iterable[str], wire: Wire) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        settings: Iterable[str],
+        wire: Wire,
+        rooms: Sequence[str] = ROOMS,
+    ) -> None:
         self.name = name
+        self._rooms = rooms
         self.root = directory / name
         self.wire = wire
         self.root.mkdir(parents=True)
@@ -58,13 +68,14 @@ class Broker:
     def start(self) -> None:
         """Every process, and a wire that leads here. A master that waits for its peers shows
         nothing yet, and its dispatcher serves later."""
-        for room in ROOMS:
+        for room in self._rooms:
             self.services.spawn(room)
-        for room in (COMMITLOG, HA):
+        for room in FIRST:
             self.services.wait_ready(room)
         self.reachable()
-        for room in (DISPATCHER, INDEX):
-            self.services.wait_announced(room)
+        for room in self._rooms:
+            if room not in FIRST:
+                self.services.wait_announced(room)
 
     def reachable(self) -> None:
         """The wire leads to where its replication listens now."""
@@ -101,9 +112,16 @@ class Broker:
 
 
 class Brokers:
-    """`settings` are everybody's, `service.setting=value`; `role` is what a master is."""
+    """`settings` are everybody's, `service.setting=value`; `role` is what a master is; `rooms`:
+    the log and the replication among them."""
 
-    def __init__(self, directory: Path, settings: Iterable[str], role: Role) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Iterable[str],
+        role: Role,
+        rooms: Sequence[str] = ROOMS,
+    ) -> None:
         self.role = role
         wires = {name: Wire(NOWHERE) for name in NAMES}
         members = ",".join(f"{name}={wire.address}" for name, wire in wires.items())
@@ -121,7 +139,9 @@ class Brokers:
             NAMES[1]: ["commitlog.broker_id=1", "commitlog.role=SLAVE", f"ha.master={first}"],
         }
         self._all = {
-            name: Broker(directory, name, [*common, f"ha.member={name}", *own[name]], wires[name])
+            name: Broker(
+                directory, name, [*common, f"ha.member={name}", *own[name]], wires[name], rooms
+            )
             for name in NAMES
         }
         self._stack = ExitStack()

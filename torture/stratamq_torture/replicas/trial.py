@@ -10,7 +10,7 @@ from stratamq_torture.processes.checker import Checker, Findings
 from stratamq_torture.processes.harness import INDEX_ITEMS, INDEX_SLOTS, SMALL, Harness, Rounds
 from stratamq_torture.processes.ledger import TOPICS, LogImage, check_files
 from stratamq_torture.processes.workload import STREAM, UNARY, Workload, make_topics
-from stratamq_torture.replicas.brokers import NAMES, ROOMS, Brokers
+from stratamq_torture.replicas.brokers import NAMES, Brokers
 from stratamq_torture.trial import Deck, Options, Progress, Report
 
 ROUNDS_OF_A_PAIR = 5
@@ -35,8 +35,8 @@ LOSSES = {
     ),
     "paused": Loss(
         "SIGSTOP to all of its processes; they continue later",
-        lambda brokers, name: [brokers[name].services.pause(room) for room in ROOMS],
-        lambda brokers, name: [brokers[name].services.resume(room) for room in ROOMS],
+        lambda brokers, name: brokers[name].services.pause_all(),
+        lambda brokers, name: brokers[name].services.resume_all(),
     ),
     "cut-off": Loss(
         "no connection between the two, while its producers and consumers still reach it",
