@@ -43,3 +43,21 @@ async def asked_of(producers, messages):
         one.cancel()
     await asyncio.wait(waiting)
     return asked
+
+
+def test_a_master_no_more_ends_every_stream_whatever_waits_in_it():
+    async def ends():
+        checkers = Checkers(random.Random(1))
+        streams = [
+            asyncio.create_task(anext(checkers.checks([SHOP, Party("shop", topic)])))
+            for topic in ("orders", "audit")
+        ]
+        await asyncio.sleep(0)
+        checkers.ask(SHOP, TransactionCheck(MessageSource(1, 7), 0, 1, b""))
+        checkers.give_way()
+        checkers.give_way()
+        return [
+            type(one) for one in await asyncio.gather(*streams, return_exceptions=True)
+        ], checkers.parties()
+
+    assert asyncio.run(ends()) == ([StopAsyncIteration] * 2, set())

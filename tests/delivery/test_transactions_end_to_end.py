@@ -5,7 +5,13 @@ import threading
 import pytest
 
 from stratamq.client import connect
-from stratamq.errors import DecidedTransactionError, InvalidRequestError, NotFoundError
+from stratamq.errors import (
+    DecidedTransactionError,
+    InvalidRequestError,
+    NotFoundError,
+    NotWritableError,
+    StrataError,
+)
 from tests.support.brokers import COMMITLOG, DISPATCHER, Broker
 from tests.support.waiting import until
 
@@ -128,3 +134,28 @@ def test_a_half_message_alone_names_its_group(client):
         (half,) = transaction._halves
         transaction._halves = [type(half)(half.topic, half.physical_offset + 1, half.unique_key)]
         transaction.commit()
+
+
+def test_a_stream_of_checks_ends_when_its_broker_is_the_master_no_more(broker, client):
+    """Its producer would wait for checks that another broker makes."""
+    broker.start(["ha"])
+    client.send("orders", b"plain")
+    ended: list[StrataError] = []
+
+    def listen() -> None:
+        with connect(broker.root) as other:
+            try:
+                for check in other.transaction_checks("payers", ["orders"]):
+                    check.commit()
+            except StrataError as error:
+                ended.append(error)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    with client.transaction("payers") as transaction:
+        transaction.send("orders", b"first")
+    client.transaction("payers").send("orders", b"left")
+    until(lambda: b"left" in bodies(client, "orders"), "the producer was asked")
+    client.admin.demote("127.0.0.1:9", force=True)
+    thread.join(60)
+    assert [type(error) for error in ended] == [NotWritableError]

@@ -15,7 +15,7 @@ class Checkers:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._streams: dict[Party, list[asyncio.Queue[TransactionCheck]]] = {}
+        self._streams: dict[Party, list[asyncio.Queue[TransactionCheck | None]]] = {}
         self.dropped = 0
 
     def parties(self) -> Collection[Party]:
@@ -34,15 +34,23 @@ class Checkers:
             self.dropped += 1
 
     async def checks(self, parties: Collection[Party]) -> AsyncGenerator[TransactionCheck, None]:
-        """What is asked of one producer, until the iterator is closed."""
-        queue = asyncio.Queue[TransactionCheck](MAX_WAITING)
+        """What is asked of one producer, until the iterator is closed or `give_way`."""
+        queue = asyncio.Queue[TransactionCheck | None](MAX_WAITING)
         for party in parties:
             self._streams.setdefault(party, []).append(queue)
         try:
-            while True:
-                yield await queue.get()
+            while (check := await queue.get()) is not None:
+                yield check
         finally:
             for party in parties:
                 self._streams[party].remove(queue)
                 if not self._streams[party]:
                     del self._streams[party]
+
+    def give_way(self) -> None:
+        """The log is no master's any more: what is open ends, and its producer asks the master."""
+        for streams in self._streams.values():
+            for queue in streams:
+                while not queue.empty():
+                    queue.get_nowait()
+                queue.put_nowait(None)

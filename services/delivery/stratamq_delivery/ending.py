@@ -79,6 +79,7 @@ class Ending:
         """To be called several times a second."""
         if self._followed.is_slave:
             self._transactions.give_way()
+            self._checkers.give_way()
 
     async def end(self, group: str, halves: Sequence[HalfPlace], decided: Outcome) -> None:
         """Commit or roll back; see `Transactions.decide`. NotWritableError on a slave.
@@ -100,7 +101,7 @@ class Ending:
     ) -> AsyncGenerator[tuple[HalfPlace, TransactionCheck], None]:
         """The half messages that a producer of the group is asked about, as long as it may send to
         their topics; without topics, for processes of this machine, all of the group's.
-        NotWritableError on a slave."""
+        NotWritableError on a slave, also when the broker becomes one."""
         self._appends.require_active("delivery")
         if not group or not (topics or not call.caller.host):
             raise InvalidRequestError("a producer group and its topics are needed")
@@ -114,6 +115,7 @@ class Ending:
                 assert isinstance(frame, Frame)
                 topic, key = frame.properties[REAL_TOPIC], frame.properties.get(UNIQ_KEY, "")
                 yield HalfPlace(topic, check.source.offset, key), check
+        self._appends.require_active("delivery")
 
     async def has_read(self, offset: int) -> None:
         """Until the state has the message at this offset. NotFoundError, UnavailableError."""
