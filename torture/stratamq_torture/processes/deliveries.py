@@ -26,7 +26,7 @@ from random import Random
 
 from stratamq_delivery.audit import audit
 
-from stratamq.client import Client, connect
+from stratamq.client import Client, SendStatus, connect
 from stratamq.errors import StrataError
 from stratamq_torture.processes.delivery_events import EVENTS, PROGRESS_S, Site
 from stratamq_torture.processes.services import until
@@ -145,30 +145,31 @@ class Load:
         body = name.encode()
         soon = {"delay_level": 1} if chance.random() < 0.5 else {"delay": chance.random() * 3}
         with suppress(StrataError):  # perhaps stored: then the audit knows it
-            client.send(LATER, body, **soon)
-            self._ledger.note(self._ledger.delayed, body)
+            if client.send(LATER, body, **soon).status is SendStatus.PUT_OK:
+                self._ledger.note(self._ledger.delayed, body)
 
     def _send(self, client: Client, chance: Random, name: str) -> None:
         body = name.encode()
         with suppress(StrataError):
-            client.send(WORK, body, queue_id=chance.randrange(2))
-            self._ledger.note(self._ledger.sent, body)
+            result = client.send(WORK, body, queue_id=chance.randrange(2))
+            if result.status is SendStatus.PUT_OK:
+                self._ledger.note(self._ledger.sent, body)
 
     def _transactions(self, client: Client, chance: Random, name: str) -> None:
         """Perhaps decided is not in the ledger, and the audit judges it."""
         ledger, kind = self._ledger, chance.choice(("commit", "commit", "rollback", "leave"))
-        transaction, bodies = client.transaction(GROUP), []
+        transaction, bodies, is_safe = client.transaction(GROUP), [], True
         with suppress(StrataError):
             for number in range(1 if kind == "leave" else chance.randint(1, 3)):
                 bodies.append(f"{kind} {name} {number}".encode())
-                transaction.send(PAID, bodies[-1])
+                is_safe &= transaction.send(PAID, bodies[-1]).status is SendStatus.PUT_OK
             if kind == "commit":
                 transaction.commit()
                 ledger.note(ledger.committed, *bodies)
             elif kind == "rollback":
                 transaction.rollback()
                 ledger.note(ledger.rolled_back, *bodies)
-            else:
+            elif is_safe:
                 ledger.note(ledger.left, *bodies)
 
     def _answer_checks(self, client: Client, chance: Random, name: str) -> None:
@@ -248,6 +249,7 @@ def _play(trial: Trial, site: Site) -> Counter[str]:
     kills, promotions = report.kills, report.promotions
     with site:
         with Load(site, ledger, options.seed + report.seeds) as load:
+            _wait_for_progress(ledger, load)
             for _ in range(min(site.rounds, options.count - trial.done)):
                 if not trial.in_time:
                     break

@@ -1,5 +1,5 @@
-"""What befalls the brokers of `stratamq torture delivery`, and the brokers that it befalls: services
-that are killed, a volume that is full for a while, a master that is lost, wall clocks that jump.
+"""What befalls the brokers of `stratamq torture delivery`, and these brokers: services are killed,
+a volume is full for a while, a master is lost, wall clocks jump.
 """
 
 import math
@@ -74,7 +74,7 @@ class Site(ABC):
     def strike(self, chance: Random) -> str:
         """One event, and its name for the report; all services run at its end."""
 
-    def calm(self) -> None:
+    def calm(self) -> None:  # noqa: B027
         """Before what is left to do is waited for."""
 
     @abstractmethod
@@ -188,8 +188,8 @@ class FullVolumes(Kills):
 
 
 class LostMasters(Site):
-    """The SYNC_MASTER of two brokers is killed, paused or cut off from its slave, which is promoted;
-    it comes back, and follows."""
+    """The SYNC_MASTER of two brokers is killed, paused or cut off from its slave, which is
+    promoted; it comes back, and follows."""
 
     LONGEST_ABSENCE_S = 1.5
 

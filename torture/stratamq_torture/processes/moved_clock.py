@@ -20,8 +20,8 @@ from stratamq.files.clock import SystemClock
 from stratamq.service import supervised
 
 _AHEAD_MS = Struct("<q")
-_COMMAND = 3
-"""Words of the prefixed command line before the service's: `python -m stratamq.service.supervised`."""
+_COMMAND_WORDS = 3
+"""`python -m stratamq.service.supervised`."""
 
 
 class MovedClock:
@@ -57,8 +57,8 @@ def main() -> None:
         ahead_ms: int = _AHEAD_MS.unpack_from(memory)[0]
         return machine(clock) + ahead_ms
 
-    SystemClock.wall_ms = wall_ms  # type: ignore[method-assign]
-    del sys.argv[1 : 2 + _COMMAND]
+    SystemClock.wall_ms = wall_ms
+    del sys.argv[1 : 2 + _COMMAND_WORDS]
     supervised.main()
 
 
