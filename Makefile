@@ -116,7 +116,7 @@ torture-ci: $(DEV)  ## before a release: SEEDS (1 000) seeds, ROUNDS (50) of kil
 torture-processes: $(DEV)
 	$(BIN)/stratamq torture kill --rounds $(ROUNDS)
 	$(BIN)/stratamq torture hostile --messages 50000
-	$(BIN)/stratamq torture delivery --rounds 3
+	$(BIN)/stratamq torture delivery --rounds 3 --event kill
 
 torture-simulated: $(DEV)
 	nice $(BIN)/stratamq torture sim --seeds $(SEEDS) --operations 100

@@ -1,31 +1,52 @@
 """Messages that are delivered later survive kills; and the judge sees what it is there for."""
 
+import math
 from collections import Counter
 
+import pytest
 from stratamq_torture.processes import deliveries
 from stratamq_torture.processes.deliveries import Ledger, _judge, run_deliveries
+from stratamq_torture.processes.delivery_events import EVENTS, FullVolumes, MovedClocks
 from stratamq_torture.trial import Options, Report
 
+from stratamq.cli.__main__ import run
 
-def test_a_kill_loses_and_repeats_nothing():
-    report = run_deliveries(Options(1, 3))
+MET = {"kill": "dispatcher 1", "fill": "filled to", "promote": "master ", "clock": "clock "}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_loses_and_repeats_nothing(event):
+    if obstacle := EVENTS[event].obstacle():
+        pytest.skip(obstacle)
+    report = run_deliveries(Options(1, 3), event=event)
     assert report.failures == []
-    assert (report.lost, report.duplicates) == (0, 0)
-    assert report.kills > 0 and report.acknowledged_messages > 0
+    assert (report.lost, report.duplicates, report.rounds) == (0, 0, 1)
+    assert report.acknowledged_messages > 0
+    assert report.kills > 0 or event != "kill"
+    assert report.promotions == (event == "promote")
+    assert MET[event] in report.notes[0]
+
+
+def test_the_command_knows_its_events_and_names_what_it_has_to_leave_out(capsys, monkeypatch):
+    assert run(["torture", "delivery", "--event", "list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*EVENTS]
+    monkeypatch.setattr(FullVolumes, "obstacle", staticmethod(lambda: "needs root"))
+    assert run_deliveries(Options(1, 3), event="fill").skipped == "fill needs root"
+    assert run_deliveries(Options(1, 3, seconds=1e-9)).notes[-1] == "left out: fill needs root"
 
 
 def test_ctrl_c_ends_the_rounds_with_a_report(monkeypatch):
     strikes = []
 
-    def strike(trial, services):
+    def strike(trial, site):
         if strikes:
             raise KeyboardInterrupt
         strikes.append(trial)
-        services.kill("delivery")
-        services.start(["delivery"])
+        site.services.kill("delivery")
+        site.services.start(["delivery"])
 
     monkeypatch.setattr(deliveries, "_strike", strike)
-    report = run_deliveries(Options(3, 3))
+    report = run_deliveries(Options(3, 3), event="kill")
     assert (report.rounds, report.kills, report.interrupted) == (1, 1, True)
     assert report.passed
 
@@ -49,3 +70,16 @@ def test_a_message_that_comes_again_is_a_fault_if_it_was_asked_for_later():
     assert ledger.again == []
     ledger.given(b"a", 6.0)
     assert len(ledger.again) == 1
+    ledger.given(b"a", 6.0, one_master_since=math.inf)
+    assert (len(ledger.again), ledger.excused) == (1, 1)
+
+
+def test_the_audits_known_defect_is_that_of_records_just_after_a_clock_was_put_back(tmp_path):
+    site = MovedClocks(tmp_path)
+    site.put_back.append(range(1_000, 2_000))
+    early = "the message at 7 was delivered at {}, {} ms early"
+    twice = "group g: offset 1 of t 0 was handed out to two workers at once: the record at {}"
+    assert site.excuses(early.format(1_500, 1_900)) and site.excuses(twice.format(1_000))
+    assert not site.excuses(early.format(1_500, 3_600_000))
+    assert not site.excuses(early.format(2_000, 1)) and not site.excuses(twice.format(999))
+    assert not site.excuses("the message at 1500 was delivered twice, again at 1600")

@@ -267,7 +267,7 @@ class MovedClocks(Kills):
     def __init__(self, directory: Path) -> None:
         self._clock = MovedClock(directory / "clock")
         self._farthest_ms = 0
-        self._put_back: list[range] = []
+        self.put_back: list[range] = []
         """From where to where the log had its records while the delivery learnt of it."""
         super().__init__(directory, prefixes=self._clock.prefixes(ROOMS))
 
@@ -286,7 +286,7 @@ class MovedClocks(Kills):
             self._start(chance, ROOMS)
         until(lambda: False, self.REST_S, self.REST_S)
         if ahead_ms < before_ms:
-            self._put_back.append(range(begin, self._log_end()))
+            self.put_back.append(range(begin, self._log_end()))
         direction = "back" if ahead_ms < before_ms else "forward"
         return f"clock {direction}{' while down' if is_down else ''}"
 
@@ -308,7 +308,7 @@ class MovedClocks(Kills):
             return False
         place = int(found["copy"] or found["record"])
         is_short = int(found["early"] or 0) <= self.LONGEST_LAG_MS
-        return is_short and any(place in records for records in self._put_back)
+        return is_short and any(place in records for records in self.put_back)
 
 
 EVENTS: dict[str, type[Kills] | type[LostMasters]] = {
