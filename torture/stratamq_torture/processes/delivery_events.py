@@ -42,7 +42,7 @@ class Site(ABC):
     """`with` it a broker runs, or two of one name. `target`: where clients find the master."""
 
     rounds = 10
-    """Of one store."""
+    """So many are played on one store."""
     target: str | Path
     promotions = 0
     two_masters_until = 0.0
@@ -255,7 +255,8 @@ class MovedClocks(Kills):
     rounds = 10
     MINUTE_MS = 60_000
     AHEAD_MS = (0, 59 * MINUTE_MS, -60 * MINUTE_MS, 1440 * MINUTE_MS, -1440 * MINUTE_MS)
-    """Of the true time. The log believes 59 minutes, and not a day (`clock_jump_limit_ms`)."""
+    """Before or behind the true time. The log believes 59 minutes, and not a day
+    (`clock_jump_limit_ms`)."""
     REST_S = 4.0
     """The delivery compares the store's clock every two seconds."""
     LONGEST_LAG_MS = 20_000
