@@ -6,8 +6,8 @@ they are down.
     clock.move(-3_600_000)
 
 A service reads the wall clock at one place, `stratamq.files.clock.SystemClock`. One that is started
-behind the prefix adds to that the milliseconds in the clock's file. Every process sees a move at once, and the
-monotonic clock goes on, as when the machine's clock is set; no other program's clock is moved.
+behind the prefix adds the milliseconds in the clock's file. Every process sees a move at once, and
+the monotonic clock goes on, as when the machine's clock is set; no other program's clock is moved.
 """
 
 import mmap
