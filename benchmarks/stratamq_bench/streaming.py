@@ -27,7 +27,7 @@ class Stream:
 
     sync: bool = True
     batch: int = 256
-    """Messages; 0: the client's default, 256 KiB."""
+    """Messages; 0: the client's default, 1 MiB."""
     followers: bool = False
     consumer: bool = False
     """One that reads all of it."""

@@ -33,7 +33,7 @@ class ProducerSettings:
     twice. A message that it can no longer recognise is not sent again, and fails as *perhaps
     stored*. Without `retry` messages are sent once, without a number."""
 
-    batch_bytes: int = 256 * 1024
+    batch_bytes: int = 1024 * 1024
     batch_messages: int = LARGEST_BATCH_MESSAGES
     window: int = 16
     """The most batches in flight."""

@@ -173,7 +173,7 @@ class AsyncClient:
         **changes: Any,
     ) -> AsyncProducer:
         """Make a producer, for many messages. `changes` are fields of `ProducerSettings`:
-        `client.producer(batch_bytes=1 << 20, delivery_timeout_s=600)`. `on_interruption` is called
+        `client.producer(batch_bytes=4 << 20, delivery_timeout_s=600)`. `on_interruption` is called
         with the error when a connection is lost and messages have to be sent again, and with None
         when there is a connection again."""
         settings = settings or ProducerSettings(**changes)
