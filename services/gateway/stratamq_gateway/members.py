@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Protocol
 
 from stratamq.errors import InvalidRequestError
@@ -194,7 +195,8 @@ class ConnectedClients:
             changed = known is None or known.channel is not channel
             since_ms = self._clock.wall_ms() if known is None or changed else known.since_ms
             consumer = Consumer(client_id, channel, now_ns, details, subscriptions, since_ms)
-            group.consumers[client_id] = consumer
+            group.consumers.pop(client_id, None)
+            group.consumers[client_id] = consumer  # behind those that were heard of before
             changed |= self._subscribe(group, subscriptions)
             joined.add((name, client_id))
             before = known and (known.details, known.subscriptions)
@@ -244,12 +246,11 @@ class ConnectedClients:
 
     def expire(self) -> None:
         """Forget clients without a heartbeat for `EXPIRY_S`."""
-        now_ns = self._clock.monotonic_ns()
+        late_ns = self._clock.monotonic_ns() - EXPIRY_S * 1_000_000_000
         late = [
             (consumer.channel, name, consumer.client_id)
             for name, group in self.groups.items()
-            for consumer in group.consumers.values()
-            if now_ns - consumer.seen_ns > EXPIRY_S * 1_000_000_000
+            for consumer in takewhile(lambda one: one.seen_ns < late_ns, group.consumers.values())
         ]
         for channel, name, client_id in late:
             self.leave(channel, name, client_id)
