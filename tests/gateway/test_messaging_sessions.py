@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 from stratamq_gateway.messaging import receiving
+from stratamq_gateway.messaging import sessions as of_sessions
 from stratamq_gateway.messaging.messages import FIRST_MS, LAST_MS, to_deliver
 from stratamq_gateway.messaging.routing import HeartbeatCall
 from stratamq_gateway.messaging.sessions import IDLE_S, CallersClients, ClientSession, Sessions
@@ -103,6 +104,45 @@ def test_the_stream_of_a_client_that_says_nothing_more_ends():
             assert (session.is_told, await told.get(), len(sessions)) == (False, None, 1)
         sessions.expire()
         assert len(sessions) == 0
+        await sessions.close()
+
+    asyncio.run(play())
+
+
+def test_silent_clients_are_forgotten_however_many_a_step_looks_at(monkeypatch):
+    monkeypatch.setattr(of_sessions, "LOOKED_AT_ONCE", 2)
+
+    async def play() -> None:
+        clock = SimulatedClock()
+        sessions = Sessions(SimpleNamespace(client=lambda _: AsyncMock()), clock)
+        for number in range(5):
+            sessions.of(f"silent-{number}", Caller())
+        clock.advance_ms(IDLE_S * 1_000 + 1)
+        heard_of = sessions.of("silent-3", Caller())
+        sizes = []
+        for _ in range(3):
+            sessions.expire()
+            sizes.append(len(sessions))
+        assert sizes == [3, 1, 1]
+        assert sessions.of("silent-3", Caller()) is heard_of
+        await sessions.close()
+
+    asyncio.run(play())
+
+
+def test_a_client_that_said_goodbye_has_left_until_it_comes_again_or_is_long_gone():
+    async def play() -> None:
+        clock = SimulatedClock()
+        sessions = Sessions(SimpleNamespace(client=lambda _: AsyncMock()), clock)
+        for name in ("first", "second"):
+            sessions.forget(sessions.of(name, Caller()))
+            clock.advance_ms(1)
+        assert sessions.has_left("first", Caller()) and sessions.has_left("second", Caller())
+        clock.advance_ms(IDLE_S * 1_000 - 2)
+        sessions.expire()
+        assert not sessions.has_left("first", Caller()) and sessions.has_left("second", Caller())
+        sessions.of("second", Caller())
+        assert not sessions.has_left("second", Caller())
         await sessions.close()
 
     asyncio.run(play())

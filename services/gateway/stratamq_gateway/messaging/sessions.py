@@ -6,8 +6,9 @@ All of it is in memory. A client sends its settings again when its Telemetry str
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from functools import lru_cache
+from itertools import islice, takewhile
 from logging import getLogger
 
 from google.protobuf.duration_pb2 import Duration
@@ -34,6 +35,8 @@ MAX_SESSIONS = 10_000
 MAX_UNTOLD = 1_000
 """Commands that wait for one client to read them."""
 IDLE_S = 120
+LOOKED_AT_ONCE = 1_000
+"""Sessions of which one step of the loop asks whether their clients are gone."""
 SEEN_STEP_NS = 1_000_000_000
 """When a client was heard of is known to a second."""
 RECONNECT_S = 5
@@ -100,6 +103,10 @@ class ClientSession:
         self.polling: Duration | None = None
         """How long its receives wait that do not say it, as Go's. None: nor do its settings."""
         self._untold: asyncio.Queue[pb.TelemetryCommand | None] | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.client_id, self._caller
 
     def __enter__(self) -> "ClientSession":
         self.calls += 1
@@ -213,6 +220,8 @@ class Sessions:
         self._clock = clock
         self._sessions: dict[Key, ClientSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unlooked: Iterator[Key] = iter(())
+        """Those that `expire` comes to next."""
         self._left: dict[Key, int] = {}
         """Clients that have said goodbye within `IDLE_S`, and when."""
 
@@ -250,22 +259,36 @@ class Sessions:
         self._forget(idle)
 
     def expire(self) -> None:
-        """Forget clients of which nothing was heard for `IDLE_S`. Java's that is closed just after
-        its stream broke opens another one all the same, and waits for that one's end."""
+        """To be called every second. Forget clients of which nothing was heard for `IDLE_S`. Java's
+        that is closed just after its stream broke opens another one all the same, and waits for
+        that one's end."""
         now_ns = self._clock.monotonic_ns()
         late_ns, gone_ns = now_ns - IDLE_S * 1_000_000_000, now_ns - RECONNECT_S * 1_000_000_000
-        for key, session in [*self._sessions.items()]:
+        for key in self._some():
+            session = self._sessions.get(key)
+            if session is None:
+                continue
             if session.leased_of and 0 < session.ended_ns < gone_ns:
                 self._beside(self._end_lease(session))
             if session.seen_ns < late_ns:
                 session.end_telling()
                 if not session.calls:
                     self._forget(key)
-        self._left = {key: at_ns for key, at_ns in self._left.items() if at_ns > late_ns}
+        for key in [*takewhile(lambda one: self._left[one] <= late_ns, self._left)]:
+            del self._left[key]
+
+    def _some(self) -> list[Key]:
+        """The next `LOOKED_AT_ONCE` sessions; behind the last one the first again."""
+        found = [*islice(self._unlooked, LOOKED_AT_ONCE)]
+        if not found:
+            self._unlooked = iter([*self._sessions])
+            found = [*islice(self._unlooked, LOOKED_AT_ONCE)]
+        return found
 
     def forget(self, session: ClientSession) -> None:
         """The client has said goodbye."""
-        for key in [key for key, one in self._sessions.items() if one is session]:
+        key = session.key
+        if self._sessions.get(key) is session:
             self._forget(key)
             if len(self._left) < MAX_SESSIONS:
                 self._left[key] = self._clock.monotonic_ns()
