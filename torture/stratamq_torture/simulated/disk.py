@@ -85,23 +85,12 @@ class TortureDisk(SimulatedDisk):
         """(offset, bytes) of every frame in [start, end). Violation where the chain breaks."""
         position = start
         while position < end:
-            base = position - position % segment_bytes
-            data = self.shown(base)
-            at = position - base
-            if len(data) - at < BLANK.size:
-                raise Violation(
-                    "chain", f"no room for a frame at {position}, the log ends at {end}"
-                )
-            size, magic = BLANK.unpack_from(data, at)
-            if magic == MAGIC_BLANK and size == segment_bytes - at:
-                position = base + segment_bytes
-                continue
-            if magic not in (MAGIC_V1, MAGIC_V2) or not 0 < size <= min(end, base + len(data)) - (
-                position
-            ):
+            frame, behind = self._frame_at(position, segment_bytes)
+            if behind == position or (frame and behind > end):
                 raise Violation("chain", f"no frame at {position}, the log ends at {end}")
-            yield position, bytes(data[at : at + size])
-            position += size
+            if frame:
+                yield position, frame
+            position = behind
         if position != end:
             raise Violation("chain", f"the last frame ends at {position}, the log at {end}")
 
@@ -109,18 +98,25 @@ class TortureDisk(SimulatedDisk):
         """(offset, bytes) of every frame from the log's start up to the first place without one."""
         starts = self.segments()
         position = starts[0] if starts else 0
-        while (base := position - position % segment_bytes) in starts:
-            data, at = self.shown(base), position - base
-            if len(data) - at < BLANK.size:
+        while position - position % segment_bytes in starts:
+            frame, behind = self._frame_at(position, segment_bytes)
+            if behind == position:
                 return
-            size, magic = BLANK.unpack_from(data, at)
-            if magic == MAGIC_BLANK and size == segment_bytes - at:
-                position = base + segment_bytes
-            elif magic in (MAGIC_V1, MAGIC_V2) and 0 < size <= len(data) - at:
-                yield position, bytes(data[at : at + size])
-                position += size
-            else:
-                return
+            if frame:
+                yield position, frame
+            position = behind
+
+    def _frame_at(self, position: int, segment_bytes: int) -> tuple[bytes, int]:
+        """The frame, and where it ends. No bytes: the blank at a segment's end, or, where it ends
+        at `position`, nothing."""
+        at = position % segment_bytes
+        data = self.shown(position - at)
+        size, magic = BLANK.unpack_from(data, at) if len(data) - at >= BLANK.size else (0, 0)
+        if magic == MAGIC_BLANK and size == segment_bytes - at:
+            return b"", position + size
+        if magic in (MAGIC_V1, MAGIC_V2) and 0 < size <= len(data) - at:
+            return bytes(data[at : at + size]), position + size
+        return b"", position
 
     def under(self, directory: str) -> Iterator[Inode]:
         """The files that are seen below a directory."""
