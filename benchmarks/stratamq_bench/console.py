@@ -52,7 +52,8 @@ def measure(directory: Path, options: Options) -> list[Case]:
     """Everything that is written is below `directory`. Mismatch, StrataError."""
     broker_module.START_TIMEOUT_S = broker_module.STOP_TIMEOUT_S = DEADLINE_S
     with Broker(directory, ROOMS, SETTINGS) as broker:
-        run("console_clients.fill", root=broker.root, **_sizes(options))
+        sizes = {"topics": options.topics, "messages": options.messages}
+        run("console_clients.fill", root=broker.root, **sizes)
         with broker.client() as client:
             _followed(client)
             _commit(client, options)
@@ -95,10 +96,6 @@ def paths(client: Client, options: Options) -> dict[str, str]:
 
 def topic_name(number: int) -> str:
     return f"topic-{number:06}"
-
-
-def _sizes(options: Options) -> dict[str, int]:
-    return {"topics": options.topics, "messages": options.messages}
 
 
 def _followed(client: Client) -> None:

@@ -249,7 +249,7 @@ class Agent:
         if isinstance(decision, Name):
             return await self._name(decision.to, own, state, snapshot.revision)
         ours = snapshot.state is not None and own.member and not is_foreign(state, own)
-        if ours and self._moved(own, state):
+        if ours and state.agents.get(own.member) != self._address():
             return bool(await self._swap(self._with_agent(state, own), snapshot.revision))
         return True
 
@@ -379,9 +379,6 @@ class Agent:
 
     def _with_agent(self, state: ElectionState, own: Own) -> ElectionState:
         return replace(state, agents={**state.agents, own.member: self._address()})
-
-    def _moved(self, own: Own, state: ElectionState) -> bool:
-        return state.agents.get(own.member) != self._address()
 
     def _pause(self, decision: Decision, own: Own | None) -> float:
         """A candidate looks again when the silence is long enough."""

@@ -69,19 +69,16 @@ class ConsumeStatsOfBroker:
         for one in await client.groups():
             if (one.topic in ordered) is asked.ordered:
                 of_groups.setdefault(one.group, {}).setdefault(one.topic, []).append(one)
-        lists = (
-            b"{" + compact(group) + b":[" + b",".join(self._of(topics)) + b"]}"
-            for group, topics in of_groups.items()
-        )
+        lists = []
+        for group, topics in of_groups.items():
+            stats = [consume_stats(self._where, queues) for queues in topics.values()]
+            lists.append(b"{" + compact(group) + b":[" + b",".join(stats) + b"]}")
         queues = (one for of in of_groups.values() for some in of.values() for one in some)
         total = compact(sum(one.lag for one in queues))
         return Answer(
             body=b'{"brokerAddr":' + compact(self._where.address) + b',"consumeStatsList":['
             + b",".join(lists) + b'],"totalDiff":' + total + b',"totalInflightDiff":0}'
         )  # fmt: skip
-
-    def _of(self, topics: Mapping[str, list[GroupQueue]]) -> list[bytes]:
-        return [consume_stats(self._where, queues) for queues in topics.values()]
 
 
 class Statistics:

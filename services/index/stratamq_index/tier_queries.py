@@ -72,7 +72,8 @@ def _no_end(question: KeyQuery) -> int:
 def _merged(question: KeyQuery, local: QueryAnswer, found: TierKeyMessages) -> QueryAnswer:
     """Messages that only the tier has are older than all of the log's."""
     of_log = {_identity(frame): (offset, frame) for offset, frame in local.frames}
-    of_tier = {_identity(record): _placed(record) for record in found.records}
+    at = layout.PHYSICAL_OFFSET_POSITION
+    of_tier = {_identity(one): (I64.unpack_from(one, at)[0], one) for one in found.records}
     colder = [one for name, one in of_tier.items() if name not in of_log]
     if not question.oldest_first:
         frames = [*local.frames, *colder]
@@ -100,7 +101,3 @@ def _identity(record: bytes) -> tuple[int, int]:
     queue_id: int = I32.unpack_from(record, layout.QUEUE_ID_POSITION)[0]
     offset: int = I64.unpack_from(record, layout.QUEUE_OFFSET_POSITION)[0]
     return queue_id, offset
-
-
-def _placed(record: bytes) -> Placed:
-    return I64.unpack_from(record, layout.PHYSICAL_OFFSET_POSITION)[0], record

@@ -43,7 +43,8 @@ def wait_for_earlier(
                     with contextlib.suppress(ProcessLookupError):
                         processes[pid] = os.pidfd_open(pid)
                         opened.callback(os.close, processes[pid])
-            if not holders and all(_has_ended(process) for process in processes.values()):
+            alive = [one for one in processes.values() if not select.select([one], [], [], 0)[0]]
+            if not holders and not alive:
                 return
             if clock.monotonic_ns() >= deadline_ns:
                 pids = " ".join(str(pid) for pid in sorted(set(processes)))
@@ -58,10 +59,6 @@ def wait_for_earlier(
                     f"{limit_s:.0f} s: {_named(holders)}"
                 )
             pause.wait(_LOOK_S)
-
-
-def _has_ended(process: int) -> bool:
-    return bool(select.select([process], [], [], 0)[0])
 
 
 def _named(holders: dict[str, int]) -> str:

@@ -80,12 +80,13 @@ class Need:
             yield Permission(self.kind, self.verb)
             return
         is_named = False
+        is_of_group = self.kind is ResourceKind.TOPIC and self.verb is not Verb.MANAGE
         for name in _at(request, self.path.split(".")):
             if not name:
                 continue
             is_named = True
             group = name.removeprefix(RETRY_PREFIX)
-            if group and group != name and self._is_of_group():
+            if group and group != name and is_of_group:
                 # What a group failed at is the group's: its consumers send it back and read it.
                 yield Permission(ResourceKind.GROUP, Verb.CONSUME, group)
             elif name != DRAIN_TOPIC:
@@ -94,9 +95,6 @@ class Need:
                 yield Permission(ResourceKind.BROKER, self.of_drain)
         if not is_named and self.otherwise is not None:
             yield Permission(ResourceKind.BROKER, self.otherwise)
-
-    def _is_of_group(self) -> bool:
-        return self.kind is ResourceKind.TOPIC and self.verb is not Verb.MANAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,8 @@ def to_status(error: BaseException) -> Status:
     row = _row(error)
     if row is not None and isinstance(error, StrataError):
         if isinstance(error, CorruptionError):
-            log.error("damaged bytes found", extra={"error": error.message, **_loggable(error)})
+            known = {f"field_{name}": value for name, value in error.fields.items()}
+            log.error("damaged bytes found", extra={"error": error.message, **known})
         metadata = ((NAME_KEY, row.name), (FIELDS_KEY, encode_fields(error.fields)))
         return row.code, _bounded(error.message), metadata
     if _is_deadline(error):
@@ -313,10 +314,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _is_deadline(error: BaseException) -> bool:
     # An OSError with ETIMEDOUT is a TimeoutError as well, and nothing that a caller asked for.
     return isinstance(error, TimeoutError) and error.errno is None
-
-
-def _loggable(error: StrataError) -> Fields:
-    return {f"field_{name}": value for name, value in error.fields.items()}
 
 
 def _bounded(message: str) -> str:
