@@ -3,6 +3,7 @@
 `spec/remoting.md` 3 and 11."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient, MessageType, Topic
@@ -66,18 +67,7 @@ class PutTopic:
         if kind is None:
             known = await topics_named(client, asked.settings.name)
             kind = known[0].message_type if known else MessageType.UNSPECIFIED
-        one = asked.settings
-        await client.admin.put_topic(
-            Topic(
-                one.name,
-                one.read_queue_count,
-                one.write_queue_count,
-                one.permission,
-                one.ordered,
-                one.system_flags,
-                kind,
-            )
-        )
+        await client.admin.put_topic(replace(asked.settings, message_type=kind))
         return Answer()
 
 

@@ -8,6 +8,7 @@ from stratamq.api.v1 import common_pb2
 from stratamq.api.v1 import index_pb2 as pb
 from stratamq.errors import InvalidRequestError
 from stratamq.follow.followed_topics import FollowedTopics
+from stratamq.rpc.mirrors import message_of
 from stratamq.rpc.request_ids import part
 from stratamq.service.awaiting import finished, outcome
 from stratamq.service.entrance import Call
@@ -71,14 +72,12 @@ class IndexServicer:
             durable_offset=engine.followed.durable,
             log_confirmed_offset=engine.followed.confirmed,
             files=[
-                pb.IndexFileInfo(
+                message_of(
+                    pb.IndexFileInfo,
+                    record.header,
                     name=record.name,
-                    begin_timestamp_ms=record.header.begin_timestamp_ms,
-                    end_timestamp_ms=record.header.end_timestamp_ms,
                     begin_physical_offset=record.header.begin_phy_offset,
                     end_physical_offset=record.header.end_phy_offset,
-                    hash_slot_count=record.header.hash_slot_count,
-                    index_count=record.header.index_count,
                 )
                 for record in engine.records
             ],

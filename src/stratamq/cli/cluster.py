@@ -9,6 +9,7 @@ import typer
 
 from stratamq.cli import scaling, shards
 from stratamq.cli.dump_output import Output, Printer
+from stratamq.cli.dump_rows import fields_of
 from stratamq.cli.exit_codes import EXIT_ERROR
 from stratamq.cli.listings import show
 from stratamq.cli.options import (
@@ -213,18 +214,7 @@ def _show(state: Election, output: Output) -> int:
     late = state.unchanged_ms > state.ttl_ms
     led = f"{state.leader} leads, in term {state.term}" if state.leader else "no member leads"
     ago = f"renewed {state.unchanged_ms / 1000:.0f} s ago, of {state.ttl_ms / 1000:.0f} s"
-    facts = {
-        "leader": state.leader,
-        "term": state.term,
-        "unchangedMs": state.unchanged_ms,
-        "ttlMs": state.ttl_ms,
-        "paused": state.paused,
-        "switchover": state.switchover,
-        "store": state.store,
-        "storeProblem": state.store_problem,
-        "lastAction": state.last_action,
-    }
-    printer.note({"kind": "election", **facts}, f"{led} ({ago}); {state.store}", False)
+    printer.note({"kind": "election", **fields_of(state)}, f"{led} ({ago}); {state.store}", False)
     if state.paused:
         printer.note({"kind": "report", "text": "paused"}, "failover is paused", False)
     if state.store_problem:

@@ -273,19 +273,8 @@ def _show_peers(output: Output, state: ReplicationState) -> None:
         return
     printer = Printer(output, PEER_COLUMNS)
     for one in state.peers:
-        printer.row(
-            {
-                "kind": "peer",
-                "member": one.member,
-                "address": one.address,
-                "answers": one.answers,
-                "role": one.role.name if one.role else "",
-                "term": one.term,
-                "generation": one.generation,
-                "end": one.end_offset,
-                "problem": one.problem,
-            }
-        )
+        role = one.role.name if one.role else ""
+        printer.row({"kind": "peer", **fields_of(one, {"end_offset": "end"}, role=role)})
     printer.flush()
 
 
@@ -325,21 +314,15 @@ def _show_master(output: Output, state: ReplicationState) -> None:
     following = state.following
     assert following is not None
     printer = Printer(output, MASTER_COLUMNS)
-    printer.row(
-        {
-            "kind": "following",
-            "master": following.master_address,
-            "connected": following.connected,
-            "appended": following.appended_offset,
-            "received": following.received_offset,
-            "bytesPerSecond": round(following.bytes_per_second),
-            "needsResync": following.needs_resync,
-            "problem": following.problem,
-            "term": state.term,
-            "generation": state.generation,
-            "listens": state.listening_address,
-        }
-    )
+    names = {
+        "master_address": "master",
+        "appended_offset": "appended",
+        "received_offset": "received",
+    }
+    more = {"term": state.term, "generation": state.generation, "listens": state.listening_address}
+    speed = round(following.bytes_per_second)
+    row = fields_of(following, names, bytesPerSecond=speed, **more)
+    printer.row({"kind": "following", **row})
     printer.flush()
     if output is Output.TABLE:
         sentence = (
