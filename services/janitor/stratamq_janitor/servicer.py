@@ -1,14 +1,18 @@
 """JanitorService: messages of the wire in, calls of the cleaner out, and nothing else."""
 
 from bisect import bisect_left
+from typing import TypeVar
 
 from stratamq.api.v1 import janitor_pb2 as pb
+from stratamq.rpc.mirrors import message_of
 from stratamq.rpc.paging import page
 from stratamq.service.entrance import Call
 from stratamq.service.worker import ThreadWorker
 from stratamq_janitor.cleaner import Check, Cleaner, RetentionRule
 from stratamq_janitor.fate import Outlook
-from stratamq_janitor.policy import TIERED, Kept, Share
+from stratamq_janitor.policy import TIERED, Deletion, Held, Kept, Share
+
+M = TypeVar("M", pb.PlannedDeletion, pb.HeldSegment, pb.KeptSegment)
 
 
 class JanitorServicer:
@@ -108,12 +112,8 @@ class JanitorServicer:
 
 
 def _retention(rule: RetentionRule) -> pb.Retention:
-    return pb.Retention(
-        disabled=rule.disabled,
-        policy=rule.policy,
-        at_once=_share(rule.at_once),
-        expired=_share(rule.expired),
-    )
+    shares = {"at_once": _share(rule.at_once), "expired": _share(rule.expired)}
+    return message_of(pb.Retention, rule, **shares)
 
 
 def _fate(fate: Outlook) -> pb.SegmentFate:
@@ -132,37 +132,19 @@ def _share(share: Share) -> pb.LogShare:
 
 
 def _look(look: Check) -> pb.Look:
-    kept = look.decision.kept
+    decision = look.decision
     return pb.Look(
         at_ms=look.at_ms,
         disk_used_ratio=look.facts.disk_used_ratio,
         segments=len(look.facts.segments),
-        deletions=[
-            pb.PlannedDeletion(
-                start_offset=one.segment.start,
-                end_offset=one.segment.end,
-                reason=one.reason,
-                sentence=one.sentence,
-            )
-            for one in look.decision.deletions
-        ],
-        held=[
-            pb.HeldSegment(
-                start_offset=one.segment.start,
-                end_offset=one.segment.end,
-                by=one.by,
-                sentence=one.sentence,
-            )
-            for one in look.decision.held
-        ],
-        alarm=look.decision.alarm,
+        deletions=[_step(pb.PlannedDeletion, one) for one in decision.deletions],
+        held=[_step(pb.HeldSegment, one) for one in decision.held],
+        alarm=decision.alarm,
         deleted=look.deleted,
         minimum_offset=look.minimum_offset,
-        kept=None if kept is None else _kept(kept),
+        kept=None if decision.kept is None else _step(pb.KeptSegment, decision.kept),
     )
 
 
-def _kept(kept: Kept) -> pb.KeptSegment:
-    return pb.KeptSegment(
-        start_offset=kept.segment.start, end_offset=kept.segment.end, sentence=kept.sentence
-    )
+def _step(kind: type[M], one: Deletion | Held | Kept) -> M:
+    return message_of(kind, one, start_offset=one.segment.start, end_offset=one.segment.end)

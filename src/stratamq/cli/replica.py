@@ -319,9 +319,9 @@ def _show_master(output: Output, state: ReplicationState) -> None:
         "appended_offset": "appended",
         "received_offset": "received",
     }
-    more = {"term": state.term, "generation": state.generation, "listens": state.listening_address}
     speed = round(following.bytes_per_second)
-    row = fields_of(following, names, bytesPerSecond=speed, **more)
+    row = fields_of(following, names, bytesPerSecond=speed, listens=state.listening_address)
+    row |= {"term": state.term, "generation": state.generation}
     printer.row({"kind": "following", **row})
     printer.flush()
     if output is Output.TABLE:

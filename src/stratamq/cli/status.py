@@ -7,7 +7,7 @@ import typer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from stratamq.cli.dump_output import Output, Printer
-from stratamq.cli.dump_rows import Row
+from stratamq.cli.dump_rows import Row, fields_of
 from stratamq.cli.exit_codes import EXIT_ERROR
 from stratamq.cli.options import HERE, BrokerTarget, OutputOption, WatchOption, shown
 from stratamq.client import Client, Drain
@@ -235,21 +235,14 @@ def with_replication(row: Row, state: ReplicationState) -> tuple[Row, list[Row]]
         problems = [text for text in reported if text]
         return row, [_note(row, "problem", text) for text in problems]
     connected = [one for one in state.slaves if one.connected]
+    names = {"acknowledged_offset": "acknowledged"}
     row |= {
         "applied": state.shippable_offset,
         "lag": max((one.lag_bytes for one in connected), default=0),
         "detail": f"slaves: {len(connected)}, they connect to {state.replication_address}",
         "replicationAddress": state.replication_address,
         "slaves": [
-            {
-                "address": one.address,
-                "name": one.name,
-                "connected": one.connected,
-                "acknowledged": one.acknowledged_offset,
-                "lagBytes": one.lag_bytes,
-                "lagMs": one.lag_ms,
-                "bytesPerSecond": round(one.bytes_per_second),
-            }
+            fields_of(one, names, bytesPerSecond=round(one.bytes_per_second))
             for one in state.slaves
         ],
     }

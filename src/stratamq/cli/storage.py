@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from stratamq.cli.dump_output import Output, Printer, show_time
-from stratamq.cli.dump_rows import Row
+from stratamq.cli.dump_rows import Row, fields_of
 from stratamq.cli.listings import show
 from stratamq.cli.options import HERE, OPERATORS, BrokerTarget, OutputOption, WatchOption, shown
 from stratamq.client.storage_map import MappedSegment, StorageMap, TopicBytes
@@ -82,18 +82,12 @@ def _topic(one: TopicBytes, name: str, total: int) -> Row:
 
 
 def _segment(one: MappedSegment) -> Row:
+    segment = one.segment
     return {
         "kind": "segment",
-        "segment": one.segment.start_offset,
-        "endOffset": one.segment.end_offset,
-        "usedBytes": one.used_bytes,
-        "newestTimestamp": one.segment.newest_ms,
-        "deletionTimestamp": one.segment.deletion_ms,
-        "fate": one.fate,
-        "verified": one.verified,
-        "tiered": one.tiered,
-        "damaged": one.damaged,
-        "reason": one.reason,
+        **fields_of(one, segment=segment.start_offset, endOffset=segment.end_offset),
+        "newestTimestamp": segment.newest_ms,
+        "deletionTimestamp": segment.deletion_ms,
     }
 
 
