@@ -4,18 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from stratamq.api.v1 import (
-    agent_pb2,
     commitlog_pb2,
     common_pb2,
-    console_pb2,
     delivery_pb2,
-    dispatcher_pb2,
-    gateway_pb2,
     index_pb2,
     janitor_pb2,
     tier_pb2,
 )
-from stratamq.client.operations import Operation, topic_of, wire_message
+from stratamq.client.operations import Operation, called, topic_of, wire_message
 from stratamq.client.values import (
     CleaningLook,
     CleaningStep,
@@ -54,8 +50,9 @@ def put_topic(topic: Topic, *, must_be_new: bool = False) -> Operation[Topic]:
         system_flags=topic.system_flags,
         message_type=topic.message_type.number,
     )
-    request = commitlog_pb2.PutTopicRequest(topic=wire, must_be_new=must_be_new)
-    return Operation(METHODS["PutTopic"], request, lambda response: topic_of(response.topic))
+    return called(
+        "PutTopic", lambda response: topic_of(response.topic), topic=wire, must_be_new=must_be_new
+    )
 
 
 def alter_topic(
@@ -75,24 +72,22 @@ def alter_topic(
         ordered=ordered,
         message_type=None if message_type is None else message_type.number,
     )
-    request = commitlog_pb2.PutTopicRequest(change=change)
-    return Operation(METHODS["PutTopic"], request, lambda response: topic_of(response.topic))
+    return called("PutTopic", lambda response: topic_of(response.topic), change=change)
 
 
 def trust_clock() -> Operation[None]:
-    return Operation(METHODS["TrustClock"], commitlog_pb2.TrustClockRequest(), lambda _: None)
+    return called("TrustClock", lambda _: None)
 
 
 def delete_below(
     offset: int, *, max_segments: int, urgent: bool
 ) -> Operation[tuple[int, tuple[str, ...]]]:
-    request = commitlog_pb2.DeleteBelowRequest(
-        offset=offset, max_segments=max_segments, urgent=urgent
-    )
-    return Operation(
-        METHODS["DeleteBelow"],
-        request,
+    return called(
+        "DeleteBelow",
         lambda response: (response.minimum_offset, tuple(response.deleted)),
+        offset=offset,
+        max_segments=max_segments,
+        urgent=urgent,
     )
 
 
@@ -101,7 +96,7 @@ def janitor_state() -> Operation[JanitorState]:
         last = look_of(state.last) if state.HasField("last") else None
         return value_of(JanitorState, state, last=last)
 
-    return Operation(METHODS["GetJanitorStatus"], janitor_pb2.GetJanitorStatusRequest(), result)
+    return called("GetJanitorStatus", result)
 
 
 def tier_state() -> Operation[TierState]:
@@ -117,17 +112,15 @@ def tier_state() -> Operation[TierState]:
             ),
         )
 
-    return Operation(METHODS["GetTierStatus"], tier_pb2.GetTierStatusRequest(), result)
+    return called("GetTierStatus", result)
 
 
 def retention() -> Operation[Retention]:
-    request = janitor_pb2.GetRetentionRequest()
-    return Operation(METHODS["GetRetention"], request, lambda r: retention_of(r.retention))
+    return called("GetRetention", lambda r: retention_of(r.retention))
 
 
 def set_retention(enabled: bool) -> Operation[Retention]:
-    request = janitor_pb2.SetRetentionRequest(enabled=enabled)
-    return Operation(METHODS["SetRetention"], request, lambda r: retention_of(r.retention))
+    return called("SetRetention", lambda r: retention_of(r.retention), enabled=enabled)
 
 
 def retention_of(wire: janitor_pb2.Retention) -> Retention:
@@ -140,13 +133,16 @@ def retention_of(wire: janitor_pb2.Retention) -> Retention:
 
 
 def plan_cleaning(*, manual: bool, trust_clock: bool) -> Operation[CleaningLook]:
-    request = janitor_pb2.PlanCleaningRequest(manual=manual, trust_clock=trust_clock)
-    return Operation(METHODS["PlanCleaning"], request, lambda response: look_of(response.look))
+    return called(
+        "PlanCleaning",
+        lambda response: look_of(response.look),
+        manual=manual,
+        trust_clock=trust_clock,
+    )
 
 
 def run_cleaning(*, trust_clock: bool) -> Operation[CleaningLook]:
-    request = janitor_pb2.RunCleaningRequest(trust_clock=trust_clock)
-    return Operation(METHODS["RunCleaning"], request, lambda response: look_of(response.look))
+    return called("RunCleaning", lambda response: look_of(response.look), trust_clock=trust_clock)
 
 
 def look_of(look: janitor_pb2.Look) -> CleaningLook:
@@ -168,41 +164,35 @@ def look_of(look: janitor_pb2.Look) -> CleaningLook:
 
 
 def dispatch_state() -> Operation[FollowerServiceState]:
-    request = dispatcher_pb2.GetDispatchStatusRequest()
-    return Operation(
-        METHODS["GetDispatchStatus"],
-        request,
+    return called(
+        "GetDispatchStatus",
         lambda state: value_of(FollowerServiceState, state, parts=state.queue_count),
     )
 
 
 def index_state() -> Operation[FollowerServiceState]:
-    request = index_pb2.GetIndexStatusRequest()
-    return Operation(
-        METHODS["GetIndexStatus"],
-        request,
+    return called(
+        "GetIndexStatus",
         lambda state: value_of(FollowerServiceState, state, parts=len(state.files)),
     )
 
 
 def held_schedule() -> Operation[HeldSchedule]:
-    request = delivery_pb2.GetDeliveryStatusRequest()
 
     def result(state: delivery_pb2.GetDeliveryStatusResponse) -> HeldSchedule:
         halves, newest_ms = state.held_half_messages, state.held_newest_ms
         timed = state.held_timed_messages
         return HeldSchedule(state.held_messages - timed, timed, halves, newest_ms)
 
-    return Operation(METHODS["GetDeliveryStatus"], request, result)
+    return called("GetDeliveryStatus", result)
 
 
 def enable_schedule() -> Operation[HeldSchedule]:
-    request = delivery_pb2.EnableScheduleRequest()
 
     def result(held: delivery_pb2.EnableScheduleResponse) -> HeldSchedule:
         return HeldSchedule(held.delayed_messages, held.timed_messages, held.half_messages)
 
-    return Operation(METHODS["EnableSchedule"], request, result)
+    return called("EnableSchedule", result)
 
 
 def scheduled_messages(topic: str, limit: int) -> Operation[ScheduledMessages]:
@@ -212,28 +202,25 @@ def scheduled_messages(topic: str, limit: int) -> Operation[ScheduledMessages]:
         )
         return ScheduledMessages(messages, found.truncated)
 
-    request = wire_message(delivery_pb2.ListScheduledRequest, topic=topic, limit=limit)
-    return Operation(METHODS["ListScheduled"], request, result)
+    return called("ListScheduled", result, topic=topic, limit=limit)
 
 
 def cancel_scheduled(place: str) -> Operation[None]:
-    request = delivery_pb2.CancelScheduledRequest(place=_place(place))
-    return Operation(METHODS["CancelScheduled"], request, lambda _: None)
+    return called("CancelScheduled", lambda _: None, place=_place(place))
 
 
 def recall_message(topic: str, physical_offset: int, unique_key: str) -> Operation[None]:
-    request = wire_message(
-        delivery_pb2.RecallMessageRequest,
+    return called(
+        "RecallMessage",
+        lambda _: None,
         topic=topic,
         physical_offset=physical_offset,
         unique_key=unique_key,
     )
-    return Operation(METHODS["RecallMessage"], request, lambda _: None)
 
 
 def deliver_scheduled_now(place: str) -> Operation[None]:
-    request = delivery_pb2.DeliverScheduledNowRequest(place=_place(place))
-    return Operation(METHODS["DeliverScheduledNow"], request, lambda _: None)
+    return called("DeliverScheduledNow", lambda _: None, place=_place(place))
 
 
 def dead_letters(group: str, begin: int, limit: int) -> Operation[DeadLetterPage]:
@@ -244,8 +231,7 @@ def dead_letters(group: str, begin: int, limit: int) -> Operation[DeadLetterPage
         return DeadLetterPage(letters, found.next_offset)
 
     fields = {"group": group, "begin_offset": begin, "limit": limit}
-    request = wire_message(delivery_pb2.ListDeadLettersRequest, **fields)
-    return Operation(METHODS["ListDeadLetters"], request, result)
+    return called("ListDeadLetters", result, **fields)
 
 
 def replay_dead_letters(
@@ -273,17 +259,14 @@ def _place(text: str) -> delivery_pb2.MessagePlace:
 
 
 def gateway_state() -> Operation[GatewayState]:
-    request = gateway_pb2.GetGatewayStatusRequest()
-    return Operation(METHODS["GetGatewayStatus"], request, partial(value_of, GatewayState))
+    return called("GetGatewayStatus", partial(value_of, GatewayState))
 
 
 def console_state() -> Operation[ConsoleState]:
-    request = console_pb2.GetConsoleStatusRequest()
-    return Operation(METHODS["GetConsoleStatus"], request, partial(value_of, ConsoleState))
+    return called("GetConsoleStatus", partial(value_of, ConsoleState))
 
 
 def delivery_state() -> Operation[FollowerServiceState]:
-    request = delivery_pb2.GetDeliveryStatusRequest()
 
     def result(state: delivery_pb2.GetDeliveryStatusResponse) -> FollowerServiceState:
         waiting = state.held_messages + state.held_half_messages
@@ -293,7 +276,7 @@ def delivery_state() -> Operation[FollowerServiceState]:
             FollowerServiceState, state, parts=state.delayed_messages, recovery_report=report
         )
 
-    return Operation(METHODS["GetDeliveryStatus"], request, result)
+    return called("GetDeliveryStatus", result)
 
 
 def rebuild_index(start_offset: int = 0, end_offset: int = 0) -> Operation[tuple[int, int]]:
@@ -307,25 +290,23 @@ def rebuild_index(start_offset: int = 0, end_offset: int = 0) -> Operation[tuple
 
 
 def grant_lease(term: int, boot: str, until_ns: int, ended_reason: str) -> Operation[None]:
-    request = commitlog_pb2.GrantLeaseRequest(
-        term=term, boot=boot, until_ns=until_ns, ended_reason=ended_reason
+    return called(
+        "GrantLease",
+        lambda _: None,
+        term=term,
+        boot=boot,
+        until_ns=until_ns,
+        ended_reason=ended_reason,
     )
-    return Operation(METHODS["GrantLease"], request, lambda _: None)
 
 
 def election() -> Operation[Election]:
-    return Operation(
-        METHODS["GetElection"],
-        agent_pb2.GetElectionRequest(),
-        lambda state: value_of(Election, state, agents=dict(state.agents)),
-    )
+    return called("GetElection", lambda state: value_of(Election, state, agents=dict(state.agents)))
 
 
 def switchover(member: str) -> Operation[None]:
-    request = agent_pb2.SwitchoverRequest(member=member)
-    return Operation(METHODS["Switchover"], request, lambda _: None)
+    return called("Switchover", lambda _: None, member=member)
 
 
 def set_failover_paused(paused: bool) -> Operation[None]:
-    request = agent_pb2.SetPausedRequest(paused=paused)
-    return Operation(METHODS["SetPaused"], request, lambda _: None)
+    return called("SetPaused", lambda _: None, paused=paused)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stratamq.api.v1 import delivery_pb2, dispatcher_pb2
-from stratamq.client.operations import Operation, wire_message
+from stratamq.client.operations import Operation, called, wire_message
 from stratamq.client.values import GroupMember, GroupQueue
 from stratamq.errors import InvalidRequestError
 from stratamq.rpc.methods import METHODS
@@ -19,8 +19,9 @@ def commit_offsets(
 ) -> Operation[None]:
     """`generations`: see `consuming.Range`."""
     known = generations or {}
-    request = wire_message(
-        dispatcher_pb2.CommitOffsetsRequest,
+    return called(
+        "CommitOffsets",
+        lambda _: None,
         group=group,
         offsets=[
             wire_message(
@@ -34,11 +35,9 @@ def commit_offsets(
         ],
         client_id=client_id,
     )
-    return Operation(METHODS["CommitOffsets"], request, lambda _: None)
 
 
 def committed_offsets(group: str, topic: str = "") -> Operation[dict[tuple[str, int], int]]:
-    request = wire_message(dispatcher_pb2.GetCommittedOffsetsRequest, group=group, topic=topic)
 
     def result(
         response: dispatcher_pb2.GetCommittedOffsetsResponse,
@@ -46,7 +45,7 @@ def committed_offsets(group: str, topic: str = "") -> Operation[dict[tuple[str, 
         found = {(one.topic, one.queue_id): one.offset for one in response.offsets}
         return dict(sorted(found.items()))
 
-    return Operation(METHODS["GetCommittedOffsets"], request, result)
+    return called("GetCommittedOffsets", result, group=group, topic=topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,7 @@ def groups(
         ]
         return sorted(found, key=lambda one: (one.group, one.topic, one.queue_id))
 
-    request = wire_message(
-        dispatcher_pb2.ListGroupsRequest, group=group, topic=topic, with_lag_ms=with_lag_s
-    )
-    return Operation(METHODS["ListGroups"], request, result)
+    return called("ListGroups", result, group=group, topic=topic, with_lag_ms=with_lag_s)
 
 
 def groups_page(token: str, limit: int) -> Operation[GroupPage]:
@@ -125,8 +121,7 @@ def group_members(group: str) -> Operation[list[GroupMember]]:
         ]
         return sorted(found, key=lambda one: one.client_id)
 
-    request = wire_message(dispatcher_pb2.ListGroupMembersRequest, group=group)
-    return Operation(METHODS["ListGroupMembers"], request, result)
+    return called("ListGroupMembers", result, group=group)
 
 
 def classic_members(group: str) -> Operation[list[GroupMember]]:
@@ -147,11 +142,9 @@ def classic_members(group: str) -> Operation[list[GroupMember]]:
             for one in response.members
         ]
 
-    request = wire_message(delivery_pb2.ListClassicMembersRequest, group=group)
-    return Operation(METHODS["ListClassicMembers"], request, result)
+    return called("ListClassicMembers", result, group=group)
 
 
 def delete_group(group: str, topic: str = "") -> Operation[int]:
     """The number of queues of which an offset was forgotten."""
-    request = wire_message(dispatcher_pb2.DeleteGroupRequest, group=group, topic=topic)
-    return Operation(METHODS["DeleteGroup"], request, lambda response: response.queue_count)
+    return called("DeleteGroup", lambda response: response.queue_count, group=group, topic=topic)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stratamq.api.v1 import delivery_pb2 as pb
-from stratamq.client.operations import Operation, wire_message
+from stratamq.client.operations import Operation, called, wire_message
 from stratamq.client.received import ReceivedMessage, split_heads
 from stratamq.errors import ExpiredReceiptError
 from stratamq.formats.receipts import TICKET_BYTES, make_receipt
@@ -91,8 +91,7 @@ def held_messages(group: str) -> Operation[list[HeldMessages]]:
             for one in response.hand_outs
         ]
 
-    request = wire_message(pb.ListHandOutsRequest, group=group)
-    return Operation(METHODS["ListHandOuts"], request, result)
+    return called("ListHandOuts", result, group=group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +110,11 @@ class GroupSettings:
 
 
 def group_settings(group: str) -> Operation[list[GroupSettings]]:
-    request = wire_message(pb.GetGroupSettingsRequest, group=group)
 
     def result(response: pb.GetGroupSettingsResponse) -> list[GroupSettings]:
         return [_settings(one) for one in ([response.settings] if group else response.groups)]
 
-    return Operation(METHODS["GetGroupSettings"], request, result)
+    return called("GetGroupSettings", result, group=group)
 
 
 def alter_group(
@@ -128,8 +126,13 @@ def alter_group(
 ) -> Operation[GroupSettings]:
     given = {"ordered": ordered, "retries": retries, "consume_enabled": consume_enabled}
     fields = {name: value for name, value in given.items() if value is not None}
-    request = wire_message(pb.AlterGroupRequest, group=group, change=change, **fields)
-    return Operation(METHODS["AlterGroup"], request, lambda response: _settings(response.settings))
+    return called(
+        "AlterGroup",
+        lambda response: _settings(response.settings),
+        group=group,
+        change=change,
+        **fields,
+    )
 
 
 def _settings(one: pb.GroupSettings) -> GroupSettings:
@@ -137,8 +140,7 @@ def _settings(one: pb.GroupSettings) -> GroupSettings:
 
 
 def stop_sharing(group: str) -> Operation[int]:
-    request = wire_message(pb.StopSharingRequest, group=group)
-    return Operation(METHODS["StopSharing"], request, lambda response: int(response.queue_count))
+    return called("StopSharing", lambda response: int(response.queue_count), group=group)
 
 
 def receive(
@@ -175,10 +177,13 @@ def receive(
 
 
 def renew_lease(group: str, client_id: str, lease_s: float) -> Operation[None]:
-    request = wire_message(
-        pb.RenewLeaseRequest, group=group, client_id=client_id, lease_ms=round(lease_s * 1_000)
+    return called(
+        "RenewLease",
+        lambda _: None,
+        group=group,
+        client_id=client_id,
+        lease_ms=round(lease_s * 1_000),
     )
-    return Operation(METHODS["RenewLease"], request, lambda _: None)
 
 
 def settle(

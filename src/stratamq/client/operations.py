@@ -124,6 +124,12 @@ def wire_message(message_type: type[M], /, **fields: Any) -> M:
         raise InvalidRequestError(f"{message_type.DESCRIPTOR.name}: {error}") from error
 
 
+def called(method: str, result: Callable[[Any], R], /, **fields: Any) -> Operation[R]:
+    """The operation that calls a method with these fields of its request."""
+    known = METHODS[method]
+    return Operation(known, wire_message(known.request, **fields), result)
+
+
 def given(result: R | None, error: StrataError | None) -> R:
     """A result has its errors in it."""
     if result is None and error is not None:
@@ -165,8 +171,9 @@ def number(operation: Operation[list[SendResult]], numbers: SendNumbers) -> None
 
 def end_transaction(group: str, halves: Sequence[HalfMessage], commit: bool) -> Operation[None]:
     """`safe`: a decision that says the same again is answered, and changes nothing."""
-    request = wire_message(
-        delivery_pb2.EndTransactionRequest,
+    return called(
+        "EndTransaction",
+        lambda _: None,
         producer_group=group,
         messages=[
             delivery_pb2.HalfMessage(
@@ -176,13 +183,10 @@ def end_transaction(group: str, halves: Sequence[HalfMessage], commit: bool) -> 
             )
             for half in halves
         ],
-        resolution=(
-            delivery_pb2.TRANSACTION_RESOLUTION_COMMIT
-            if commit
-            else delivery_pb2.TRANSACTION_RESOLUTION_ROLLBACK
-        ),
+        resolution=delivery_pb2.TRANSACTION_RESOLUTION_COMMIT
+        if commit
+        else delivery_pb2.TRANSACTION_RESOLUTION_ROLLBACK,
     )
-    return Operation(METHODS["EndTransaction"], request, lambda _: None)
 
 
 def log_place() -> Operation[LogPlace | None]:
@@ -193,7 +197,7 @@ def log_place() -> Operation[LogPlace | None]:
             return None
         return LogPlace(response.generations[-1].generation, response.appended_offset)
 
-    return Operation(METHODS["GetStatus"], commitlog_pb2.GetStatusRequest(), result)
+    return called("GetStatus", result)
 
 
 def _message(message: Message) -> commitlog_pb2.Message:
@@ -326,16 +330,6 @@ def query_key(
 ) -> Operation[Found]:
     if not 0 <= max_messages <= LARGEST_COUNT:
         raise InvalidRequestError(f"0 to {LARGEST_COUNT} messages can be asked for at a time")
-    request = wire_message(
-        index_pb2.QueryKeyRequest,
-        topic=topic,
-        key=key,
-        unique_key_only=unique,
-        max_messages=max_messages,
-        begin_timestamp_ms=begin_ms,
-        end_timestamp_ms=end_ms,
-        oldest_first=oldest_first,
-    )
 
     def result(response: index_pb2.QueryKeyResponse) -> Found:
         return Found(
@@ -345,20 +339,30 @@ def query_key(
             response.missing,
         )
 
-    return Operation(METHODS["QueryKey"], request, result)
+    return called(
+        "QueryKey",
+        result,
+        topic=topic,
+        key=key,
+        unique_key_only=unique,
+        max_messages=max_messages,
+        begin_timestamp_ms=begin_ms,
+        end_timestamp_ms=end_ms,
+        oldest_first=oldest_first,
+    )
 
 
 def offset_at_time(
     topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary = TimeBoundary.LOWER
 ) -> Operation[int]:
-    request = wire_message(
-        dispatcher_pb2.GetOffsetByTimeRequest,
+    return called(
+        "GetOffsetByTime",
+        lambda response: response.offset,
         topic=topic,
         queue_id=queue_id,
         timestamp_ms=timestamp_ms,
         boundary=boundary.value,
     )
-    return Operation(METHODS["GetOffsetByTime"], request, lambda response: response.offset)
 
 
 # --- listings ---
@@ -374,8 +378,7 @@ def topics(topic: str = "", contains: str = "") -> Operation[list[Topic]]:
         named = [one for one in found if contains.lower() in one.name.lower()]
         return sorted(named, key=lambda one: one.name)
 
-    request = wire_message(commitlog_pb2.ListTopicsRequest, topic=topic, contains=contains)
-    return Operation(METHODS["ListTopics"], request, result)
+    return called("ListTopics", result, topic=topic, contains=contains)
 
 
 def topics_page(position: int, count: int, contains: str) -> Operation[TopicPage]:
@@ -427,11 +430,8 @@ def queues(
 
 
 def units(topic: str, queue_id: int, offset: int, count: int) -> Operation[list[Unit]]:
-    request = wire_message(
-        dispatcher_pb2.ListUnitsRequest, topic=topic, queue_id=queue_id, offset=offset, count=count
-    )
 
-    return Operation(METHODS["ListUnits"], request, units_of)
+    return called("ListUnits", units_of, topic=topic, queue_id=queue_id, offset=offset, count=count)
 
 
 def units_of(response: dispatcher_pb2.ListUnitsResponse) -> list[Unit]:
@@ -445,4 +445,4 @@ def units_of(response: dispatcher_pb2.ListUnitsResponse) -> list[Unit]:
 
 
 def log_state() -> Operation[LogState]:
-    return Operation(METHODS["GetStatus"], commitlog_pb2.GetStatusRequest(), log_state_value)
+    return called("GetStatus", log_state_value)

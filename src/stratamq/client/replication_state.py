@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from stratamq.api.v1 import replication_pb2 as pb
-from stratamq.client.operations import Operation
+from stratamq.client.operations import Operation, called
 from stratamq.formats.log_state import Role
 from stratamq.formats.members import Members
 from stratamq.rpc.log_state import members_value
@@ -139,7 +139,7 @@ def replication_state() -> Operation[ReplicationState]:
             members=members_value(state.members) if state.HasField("members") else None,
         )
 
-    return Operation(METHODS["GetReplicationStatus"], pb.GetReplicationStatusRequest(), result)
+    return called("GetReplicationStatus", result)
 
 
 def _role(number: int) -> Role | None:
@@ -147,7 +147,7 @@ def _role(number: int) -> Role | None:
 
 
 def resync() -> Operation[None]:
-    return Operation(METHODS["Resync"], pb.ResyncRequest(), lambda _: None)
+    return called("Resync", lambda _: None)
 
 
 def promote(role: Role | None, force: bool, succeeds: str) -> Operation[Promotion]:

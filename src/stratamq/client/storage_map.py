@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from stratamq.api.v1 import dispatcher_pb2, index_pb2, janitor_pb2
 from stratamq.client import admin_operations, group_operations, operations
-from stratamq.client.operations import Operation
+from stratamq.client.operations import Operation, called
 from stratamq.client.values import CleaningLook, GroupQueue, Retention, TierState
 from stratamq.errors import NotPermittedError, StrataError, UnavailableError
 from stratamq.formats.log_damage import Damage
@@ -170,7 +170,7 @@ def log_segments() -> Operation[StoredSegments]:
             retention=admin_operations.retention_of(found.retention),
         )
 
-    return Operation(METHODS["ListSegments"], janitor_pb2.ListSegmentsRequest(), result)
+    return called("ListSegments", result)
 
 
 def topic_shares(largest: int) -> Operation[TopicShares]:
@@ -206,7 +206,7 @@ def indexed_ranges() -> Operation[tuple[IndexedRange, ...]]:
             for one in state.files
         )
 
-    return Operation(METHODS["GetIndexStatus"], index_pb2.GetIndexStatusRequest(), result)
+    return called("GetIndexStatus", result)
 
 
 class StorageQuestion(NamedTuple):

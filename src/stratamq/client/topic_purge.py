@@ -6,11 +6,10 @@ from typing import Any
 
 from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.consuming import listed_queues, plan_place, refuse_empty
-from stratamq.client.operations import Operation, topic_of, wire_message
+from stratamq.client.operations import Operation, called, topic_of, wire_message
 from stratamq.client.reading import EARLIEST, Start, checked_start
 from stratamq.client.values import Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
-from stratamq.rpc.methods import METHODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,7 @@ def plan_purge(
 
 
 def delete_topic(name: str) -> Operation[None]:
-    request = commitlog_pb2.DeleteTopicRequest(topic=name)
-    return Operation(METHODS["DeleteTopic"], request, lambda _: None)
+    return called("DeleteTopic", lambda _: None, topic=name)
 
 
 def purge_topic(topic: str, purges: Sequence[QueuePurge]) -> Operation[Topic]:
@@ -58,5 +56,4 @@ def purge_topic(topic: str, purges: Sequence[QueuePurge]) -> Operation[Topic]:
         for one in purges
     ]
     change = wire_message(commitlog_pb2.TopicChange, topic=topic, minimums=minimums)
-    request = commitlog_pb2.PutTopicRequest(change=change)
-    return Operation(METHODS["PutTopic"], request, lambda response: topic_of(response.topic))
+    return called("PutTopic", lambda response: topic_of(response.topic), change=change)

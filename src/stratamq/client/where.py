@@ -9,9 +9,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from stratamq.api.v1 import delivery_pb2, dispatcher_pb2, index_pb2, janitor_pb2
+from stratamq.api.v1 import delivery_pb2, dispatcher_pb2, index_pb2
 from stratamq.client import operations
-from stratamq.client.operations import Found, Operation, wire_message
+from stratamq.client.operations import Found, Operation, called
 from stratamq.client.received import ReceivedMessage
 from stratamq.client.values import Topic
 from stratamq.client.whereabouts import (
@@ -36,7 +36,6 @@ from stratamq.formats.topics import (
     TIMER_TOPIC,
     is_system_topic,
 )
-from stratamq.rpc.methods import METHODS
 from stratamq.rpc.mirrors import value_of
 
 T = TypeVar("T")
@@ -141,10 +140,8 @@ def _exists(topic: str, topics: list[Topic] | None) -> bool | None:
 
 
 def _fate(offset: int) -> Operation[DeletionOutlook]:
-    return Operation(
-        METHODS["GetRetention"],
-        janitor_pb2.GetRetentionRequest(offset=offset),
-        lambda response: value_of(DeletionOutlook, response.fate),
+    return called(
+        "GetRetention", lambda response: value_of(DeletionOutlook, response.fate), offset=offset
     )
 
 
@@ -153,20 +150,13 @@ def _fate(offset: int) -> Operation[DeletionOutlook]:
 
 def queue_place(topic: str, queue_id: int, queue_offset: int) -> Operation[PlaceInQueue]:
     """A queue's entry at an offset, also one that was purged."""
-    request = wire_message(
-        dispatcher_pb2.ListUnitsRequest,
-        topic=topic,
-        queue_id=queue_id,
-        offset=queue_offset,
-        count=1,
-    )
 
     def result(response: dispatcher_pb2.ListUnitsResponse) -> PlaceInQueue:
         found = operations.units_of(response)
         unit = next((one for one in found if one.queue_offset == queue_offset), None)
         return PlaceInQueue(unit, response.min_offset, response.max_offset)
 
-    return Operation(METHODS["ListUnits"], request, result)
+    return called("ListUnits", result, topic=topic, queue_id=queue_id, offset=queue_offset, count=1)
 
 
 def waiting_for(message: ReceivedMessage) -> str:
@@ -251,7 +241,7 @@ def _index_files() -> Operation[list[_IndexFile]]:
             for one in response.files
         ]
 
-    return Operation(METHODS["GetIndexStatus"], index_pb2.GetIndexStatusRequest(), result)
+    return called("GetIndexStatus", result)
 
 
 # --- groups ---
@@ -268,13 +258,6 @@ class _Readers:
 
 def _readers(topic: str, queue_id: int, queue_offset: int) -> Operation[_Readers]:
     """Some of the groups that have committed something of the topic, by what they have read."""
-    request = wire_message(
-        dispatcher_pb2.ListGroupsRequest,
-        topic=topic,
-        queue_id=queue_id,
-        offset=queue_offset,
-        max_entries=MAX_GROUPS,
-    )
 
     def result(response: dispatcher_pb2.ListGroupsResponse) -> _Readers:
         groups = [
@@ -289,7 +272,14 @@ def _readers(topic: str, queue_id: int, queue_offset: int) -> Operation[_Readers
         ]
         return _Readers(groups, response.read_groups, response.unread_groups)
 
-    return Operation(METHODS["ListGroups"], request, result)
+    return called(
+        "ListGroups",
+        result,
+        topic=topic,
+        queue_id=queue_id,
+        offset=queue_offset,
+        max_entries=MAX_GROUPS,
+    )
 
 
 def _groups(
@@ -361,11 +351,11 @@ def _holding(one: GroupStage, message: ReceivedMessage) -> Operation[GroupStage]
         stage = Stage.UNKNOWN if response.truncated else Stage.READ
         return GroupStage(one.group, stage, queue.floor, True)
 
-    request = wire_message(
-        delivery_pb2.ListHandOutsRequest,
+    return called(
+        "ListHandOuts",
+        result,
         group=one.group,
         topic=message.topic,
         queue_id=message.queue_id,
         offset=at,
     )
-    return Operation(METHODS["ListHandOuts"], request, result)

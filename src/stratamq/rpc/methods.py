@@ -47,6 +47,8 @@ class Method:
     kind: str
     serialize: Callable[[Any], bytes] | None
     deserialize: Callable[[bytes], Any] | None
+    request: Any = None
+    """The class of its requests."""
 
     def on(self, channel: Any) -> Any:
         """The method's callable on a channel, synchronous or asyncio."""
@@ -74,15 +76,17 @@ def _module(one: RegisteredService) -> ModuleType:
 def _methods(room: str, module: Any, service: ServiceDescriptor) -> dict[str, Method]:
     methods = {}
     for described in service.methods:
-        request, response = described.input_type, described.output_type
-        framed_request = request.full_name in HAND_FRAMED
-        framed_response = response.full_name in HAND_FRAMED
+        request = getattr(module, described.input_type.name)
+        response = getattr(module, described.output_type.name)
+        framed_request = described.input_type.full_name in HAND_FRAMED
+        framed_response = described.output_type.full_name in HAND_FRAMED
         methods[described.name] = Method(
             room=room,
             path=f"/{service.full_name}/{described.name}",
             kind=kind_of(described),
-            serialize=None if framed_request else getattr(module, request.name).SerializeToString,
-            deserialize=None if framed_response else getattr(module, response.name).FromString,
+            serialize=None if framed_request else request.SerializeToString,
+            deserialize=None if framed_response else response.FromString,
+            request=request,
         )
     return methods
 
