@@ -293,8 +293,8 @@ def tag_list(tags: Iterable[str]) -> list[str]:
 
 
 def message_at(physical_offset: int) -> Operation[ReceivedMessage]:
-    return Operation(
-        METHODS["GetFrame"], _frame_request(physical_offset), lambda r: single_frame(r.frame.frame)
+    return called(
+        "GetFrame", lambda r: single_frame(r.frame.frame), physical_offset=physical_offset
     )
 
 
@@ -311,11 +311,7 @@ def message_by_id(message_id: str) -> Operation[ReceivedMessage]:
             )
         return message
 
-    return Operation(METHODS["GetFrame"], _frame_request(physical_offset), result)
-
-
-def _frame_request(physical_offset: int) -> commitlog_pb2.GetFrameRequest:
-    return wire_message(commitlog_pb2.GetFrameRequest, physical_offset=physical_offset)
+    return called("GetFrame", result, physical_offset=physical_offset)
 
 
 def query_key(

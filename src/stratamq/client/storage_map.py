@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from stratamq.api.v1 import dispatcher_pb2, index_pb2, janitor_pb2
-from stratamq.client import admin_operations, group_operations, operations
+from stratamq.client import admin_operations, group_operations
 from stratamq.client.operations import Operation, called
 from stratamq.client.values import CleaningLook, GroupQueue, Retention, TierState
 from stratamq.errors import NotPermittedError, StrataError, UnavailableError
 from stratamq.formats.log_damage import Damage
 from stratamq.formats.log_state import LogState
-from stratamq.rpc.methods import METHODS
 from stratamq.rpc.mirrors import value_of
 from stratamq.rpc.rooms import TIER
 
@@ -188,8 +187,7 @@ def topic_shares(largest: int) -> Operation[TopicShares]:
             found.unit_count,
         )
 
-    request = operations.wire_message(dispatcher_pb2.ListTopicSizesRequest, max_topics=largest)
-    return Operation(METHODS["ListTopicSizes"], request, result)
+    return called("ListTopicSizes", result, max_topics=largest)
 
 
 def indexed_ranges() -> Operation[tuple[IndexedRange, ...]]:
