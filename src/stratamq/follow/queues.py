@@ -1,7 +1,8 @@
 """What a service asks the dispatcher of its broker about queues and groups. Of one event loop."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.formats.message_status import PullStatus
@@ -30,17 +31,24 @@ class QueueCalls:
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
 
+    async def _pages(self, name: str, request: Any) -> AsyncIterator[Any]:
+        while True:
+            page = await ask(self._channels, name, request, ANSWER_S)
+            yield page
+            if not page.next_position:
+                return
+            request.position = page.next_position
+            if "incarnation" in page.DESCRIPTOR.fields_by_name:
+                request.incarnation = page.incarnation
+
     async def bounds(self, topic: str, applied: int) -> dict[int, tuple[int, int]]:
         """Minimum and maximum offset of each queue that has had messages, once the queues have all
         that lies in the log before `applied`."""
         bounds: dict[int, tuple[int, int]] = {}
         request = pb.ListQueuesRequest(topic=topic, applied_offset=applied)
-        while True:
-            page = await ask(self._channels, "ListQueues", request, ANSWER_S)
+        async for page in self._pages("ListQueues", request):
             bounds.update({one.queue_id: (one.min_offset, one.max_offset) for one in page.queues})
-            if not page.next_position:
-                return bounds
-            request.position = page.next_position
+        return bounds
 
     async def pull(
         self,
@@ -73,33 +81,23 @@ class QueueCalls:
         """By queue."""
         offsets: dict[int, int] = {}
         request = pb.GetCommittedOffsetsRequest(group=group, topic=topic)
-        while True:
-            page = await ask(self._channels, "GetCommittedOffsets", request, ANSWER_S)
+        async for page in self._pages("GetCommittedOffsets", request):
             offsets.update({one.queue_id: one.offset for one in page.offsets})
-            if not page.next_position:
-                return offsets
-            request.position, request.incarnation = page.next_position, page.incarnation
+        return offsets
 
     async def shared_groups(self) -> set[str]:
         """The groups of which the dispatcher believes that they are shared."""
         groups: set[str] = set()
-        request = pb.ListGroupsRequest()
-        while True:
-            page = await ask(self._channels, "ListGroups", request, ANSWER_S)
+        async for page in self._pages("ListGroups", pb.ListGroupsRequest()):
             groups.update(one.group for one in page.groups if one.shared)
-            if not page.next_position:
-                return groups
-            request.position, request.incarnation = page.next_position, page.incarnation
+        return groups
 
     async def oldest_ms(self, group: str) -> int:
         """The age of the oldest message that the group has not done with; 0: there is none."""
         oldest, request = 0, pb.ListGroupsRequest(group=group, with_lag_ms=True)
-        while True:
-            page = await ask(self._channels, "ListGroups", request, ANSWER_S)
+        async for page in self._pages("ListGroups", request):
             oldest = max([oldest, *(one.lag_ms for one in page.groups)])
-            if not page.next_position:
-                return oldest
-            request.position, request.incarnation = page.next_position, page.incarnation
+        return oldest
 
     async def incarnation(self) -> int:
         """A number that each start of the dispatcher has of its own."""
