@@ -2,6 +2,7 @@
 
 import random
 from contextlib import aclosing, closing
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
@@ -183,8 +184,9 @@ def test_a_request_that_names_its_bytes_gets_more_than_rocketmqs_limits():
 
 @pytest.mark.parametrize(("asked_kib", "expected_kib"), [(0, [256, 512]), (384, [384, 384])])
 async def test_a_stream_gives_pieces_of_the_size_asked_for_or_larger_and_larger_ones(
-    asked_kib, expected_kib
+    monkeypatch, asked_kib, expected_kib
 ):
+    monkeypatch.setattr(StreamPieces, "SURE_AFTER", 1)
     files = simulated_place().files
     log = WrittenLog(files, segment_bytes=LARGE)
     for _ in range(60):
@@ -204,10 +206,12 @@ async def test_a_stream_gives_pieces_of_the_size_asked_for_or_larger_and_larger_
 
 def test_a_stream_reader_gets_twice_as_much_when_it_is_quick_and_half_when_it_is_slow():
     pieces, sizes_kib = StreamPieces(0), []
-    for after_s in (0.001, 0.05, 0.05, 0.051, 10, 10, 0):
-        sizes_kib.append(pieces.max_bytes >> 10)
+    quick, slow = [0.05] * 15, [0.051]
+    for after_s in (*quick, 0.05, *quick, 0.05, *quick, 0.05, *slow, *quick, *slow, *quick, 0.05):
         pieces.taken(after_s)
-    assert sizes_kib == [256, 512, 1024, 1024, 512, 256, 256]
+        sizes_kib.append(pieces.max_bytes >> 10)
+    assert [size for size, _ in groupby(sizes_kib)] == [256, 512, 1024, 512, 256, 512]
+    assert sizes_kib.count(256) == 15 + 16 and sizes_kib.count(512) == 16 + 16 + 1
 
 
 def test_a_filtered_pull_looks_at_800_units_or_as_many_as_messages_were_asked_for():

@@ -61,23 +61,32 @@ class PullLimits:
 class StreamPieces:
     """How large the next piece of a stream is.
 
-    A piece costs both sides the same whatever it holds: a reader that takes one at once gets twice
-    as many bytes the next time. A slow reader's piece waits in memory: it gets half.
+    A piece costs both sides the same whatever it holds: a reader that has taken `SURE_AFTER` at
+    once gets twice as many bytes in the next ones. A slow reader's piece waits in memory: it gets
+    half. The first pieces of one that never reads are taken at once as well, by gRPC's buffers.
     """
 
     SMALLEST, LARGEST = 256 << 10, 1 << 20
     AT_ONCE_S = 0.05
+    SURE_AFTER = 16
 
     def __init__(self, asked_bytes: int) -> None:
         """`asked_bytes`: of each piece; 0: of the reader's speed."""
         self._asked_bytes = asked_bytes
+        self._at_once = 0
         self.max_bytes = asked_bytes or self.SMALLEST
 
     def taken(self, after_s: float) -> None:
         """The reader has taken the last piece `after_s` after it was given."""
-        if not self._asked_bytes:
-            size = 2 * self.max_bytes if after_s <= self.AT_ONCE_S else self.max_bytes // 2
-            self.max_bytes = max(self.SMALLEST, min(size, self.LARGEST))
+        if self._asked_bytes:
+            return
+        self._at_once += 1
+        if after_s > self.AT_ONCE_S:
+            self._at_once = 0
+            self.max_bytes = max(self.max_bytes // 2, self.SMALLEST)
+        elif self._at_once == self.SURE_AFTER:
+            self._at_once = 0
+            self.max_bytes = min(2 * self.max_bytes, self.LARGEST)
 
 
 class TagFilter:
