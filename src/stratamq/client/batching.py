@@ -8,6 +8,8 @@ acknowledged in order. Within a batch messages are grouped by queue, and within 
 in which they were added.
 """
 
+import math
+from bisect import bisect
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -52,6 +54,11 @@ class Batching:
     """How long a message waits for a stream that is not there; None: for `delivery_ns`."""
     retry_delay_ns: int = 0
     single_sends: bool = False
+
+
+def _first_sent(batch: Batch) -> float:
+    """What orders batches by their first attempts: those that had none come last."""
+    return batch.sequence if batch.sequence >= 0 else math.inf
 
 
 class Outbox:
@@ -371,11 +378,7 @@ class Outbox:
 
         For example 5, 6 and 7 are in flight, and 8 is ready. The log answers 5 with "busy": 5 8.
         The stream breaks: 6 goes behind 5, 7 behind 6, and the next stream sends 5 6 7 8."""
-        ready, later = self._ready, []
-        while ready and 0 <= ready[0].sequence < batch.sequence:
-            later.append(ready.popleft())
-        ready.appendleft(batch)
-        ready.extendleft(reversed(later))
+        self._ready.insert(bisect(self._ready, batch.sequence, key=_first_sent), batch)
 
     def lost(self, now_ns: int) -> list[Batch]:
         """The stream broke: what may be tried again stands in front once more, the batches that
