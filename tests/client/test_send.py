@@ -1,6 +1,7 @@
 """Messages that a client stores are in the log unchanged: every way of sending, with both
 clients."""
 
+import gc
 import math
 import random
 import threading
@@ -11,6 +12,7 @@ import pytest
 
 from stratamq.client import Message, SendStatus, Topic
 from stratamq.client.intake import ProducerSettings
+from stratamq.client.units import Batch
 from stratamq.errors import (
     DeliveryTimeError,
     InvalidRequestError,
@@ -417,6 +419,22 @@ def test_a_flush_raises_a_failure_that_was_not_looked_at(client):
         producer.flush()
     producer.flush()
     producer.close()
+
+
+def test_failures_that_are_not_looked_at_hold_no_more_than_may_wait(client):
+    """A producer may fail for hours before it is flushed."""
+    with client.producer(batch_bytes=10_000, max_pending_bytes=20_000) as producer:
+        before = len(batches())
+        for _ in range(50):
+            producer.send("fine", bytes(9_900), queue_id=1000)
+        assert producer.send("fine", b"").result().stored
+        assert len(batches()) <= before + 3
+        with pytest.raises(InvalidRequestError, match="queue"):
+            producer.flush()
+
+
+def batches() -> list[Batch]:
+    return [one for one in gc.get_objects() if type(one) is Batch]
 
 
 def test_a_failure_that_was_looked_at_is_not_raised_again(client):

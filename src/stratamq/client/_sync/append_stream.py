@@ -90,6 +90,7 @@ class AppendStream:
         self._failures = 0  # attempts to open a stream, since one was opened
         self._refusals = 0  # by brokers that are no masters, since one has taken something
         self._failed: list[SendingUnit] = []
+        self._failed_bytes = 0
         self._next_look_ns = 0  # for another master, while slaves do not have what is stored
         self._reporting = 0  # units that are settled, and `on_result` has not received all of them
         self._reporters: set[object] = set()  # those that run `on_result`
@@ -156,7 +157,7 @@ class AppendStream:
 
     def take_failed(self) -> list[SendingUnit]:
         """Those whose failure neither a delivery nor `on_result` has given to its caller."""
-        failed, self._failed = self._failed, []
+        failed, self._failed, self._failed_bytes = self._failed, [], 0
         return [unit for unit in failed if not unit.seen]
 
     # --- the worker ---
@@ -396,12 +397,27 @@ class AppendStream:
             self.waiters.wake(unit)
             if self._on_result is not None:
                 unit.seen = True
-            elif unit.error() is not None and len(self._failed) < self._remembered_failures:
-                self._failed.append(unit)
+            elif unit.error() is not None:
+                self._remember(unit)
         if self._on_result is not None:
             self._reporting += len(units)
         self.work.notify_all()
         self.answered.notify_all()
+
+    def _remember(self, unit: SendingUnit) -> None:
+        """Under the guard: keep a failure for the next flush, which raises the first that no caller
+        has seen. What is kept has its messages: no more of them than may wait to be answered."""
+        if not self._has_memory:
+            self._failed = [one for one in self._failed if not one.seen]
+            self._failed_bytes = sum(one.size for one in self._failed)
+        if self._has_memory:
+            self._failed.append(unit)
+            self._failed_bytes += unit.size
+
+    @property
+    def _has_memory(self) -> bool:
+        is_little = self._failed_bytes < self._settings.max_pending_bytes
+        return is_little and len(self._failed) < self._remembered_failures
 
     def report(self, units: Sequence[SendingUnit]) -> None:
         """Call `on_result` for units that were settled."""
