@@ -2,9 +2,10 @@
 
 import pytest
 
-from stratamq.client import Topic
+from stratamq.client import Message, Topic
 from stratamq.errors import InvalidRequestError, NotFoundError
 from stratamq.formats.javahash import java_string_hash
+from tests.support.waiting import until
 
 QUEUES = 5
 
@@ -31,6 +32,16 @@ def test_a_key_has_one_queue_by_every_way_of_sending(client, key):
     assert {one.queue_id for one in results} == {expected_queue(key)}
     offsets = [one.queue_offset for one in results]
     assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize("how", [{"alone": True}, {}], ids=["alone", "not-flushed"])
+def test_a_message_beside_the_stream_goes_to_its_keys_queue_too(client, how):
+    message = Message("ordered", b"1", wait_store_ok=bool(how))
+    with client.producer() as producer:
+        sent = producer.send_message(message, ordering_key="order-1", **how).result()
+    assert sent.queue_id == expected_queue("order-1")
+    until(lambda: client.log_state().confirmed_offset > sent.physical_offset, "it is confirmed")
+    assert client.message_at(sent.physical_offset).keys == ["order-1"]
 
 
 def test_the_key_is_the_messages_first_key_once(client):

@@ -152,7 +152,13 @@ class AsyncProducer:
             )
         body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
         message = replace(message, body=body, properties=properties)
-        lane = self._only or await self._lane_for(message.topic, message.queue_id)
+        if ordering_key is None:
+            lane = self._only or await self._lane_for(message.topic, message.queue_id)
+        else:
+            broker, queue_id, keys = await self._routing.slot(
+                message.topic, ordering_key, message.queue_id, message.keys
+            )
+            lane, message = self._lane(broker), replace(message, queue_id=queue_id, keys=keys)
         return await self._send_alone(lane.send_alone, message)
 
     async def _send_alone(

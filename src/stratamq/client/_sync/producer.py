@@ -153,7 +153,13 @@ class Producer:
             )
         body, properties = self._hooks.outgoing(message.topic, message.body, message.properties)
         message = replace(message, body=body, properties=properties)
-        lane = self._only or self._lane_for(message.topic, message.queue_id)
+        if ordering_key is None:
+            lane = self._only or self._lane_for(message.topic, message.queue_id)
+        else:
+            broker, queue_id, keys = self._routing.slot(
+                message.topic, ordering_key, message.queue_id, message.keys
+            )
+            lane, message = self._lane(broker), replace(message, queue_id=queue_id, keys=keys)
         return self._send_alone(lane.send_alone, message)
 
     def _send_alone(self, send: Callable[[Message], Delivery], message: Message) -> Delivery:
