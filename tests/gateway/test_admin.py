@@ -7,10 +7,10 @@ import pytest
 
 from stratamq.client import Client, MessageType, Topic, connect
 from stratamq.formats.frame import decode
-from tests.gateway.remoting import Remoting, Reply, frame, request, send
+from tests.gateway.remoting import Remoting, Reply, frame, pull, request, send
 from tests.gateway.test_gateway import NO_PERMISSION, OK, ROOMS, SETTINGS, TOPIC_NOT_EXIST, address
 from tests.support.brokers import Broker
-from tests.support.waiting import until
+from tests.support.waiting import until, until_dispatched
 
 INVALID_PARAMETER, NOT_FOUND = 29, 22
 SYSTEM_ERROR, SERVICE_NOT_AVAILABLE, NOT_ONLINE = 1, 14, 206
@@ -206,6 +206,26 @@ def test_a_group_has_the_settings_that_a_tool_gives_it(client, direct):
     assert "made" not in client.ask(201).document["subscriptionGroupTable"]
     assert client.ask(207, groupName="made", cleanOffset="true").code == OK
     assert client.ask(352, group="made").document["retryMaxTimes"] == 16
+
+
+def test_a_group_that_may_not_consume_is_refused_its_pulls_until_it_may(client, direct):
+    def put(enabled: bool) -> None:
+        said = {"groupName": "stopped", "consumeEnable": enabled}
+        assert client.ask(200, json.dumps(said).encode()).code == OK
+
+    direct.send("orders", b"one", queue_id=0).check()
+    until_dispatched(direct)
+    beat(client, "stopped", "one")
+    assert pull(client, "orders", 0, consumerGroup="stopped").code == OK
+    put(False)
+    refused = pull(client, "orders", 0, consumerGroup="stopped")
+    assert (refused.code, refused.remark) == (16, "subscription group no permission, stopped")
+    assert pull(client, "orders", 0, consumerGroup="another").code == OK
+    put(True)
+    assert pull(client, "orders", 0, consumerGroup="stopped").code == OK
+    put(False)
+    assert client.ask(207, groupName="stopped", cleanOffset="false").code == OK
+    assert pull(client, "orders", 0, consumerGroup="stopped").code == OK
 
 
 def test_a_group_keeps_its_offsets_unless_they_are_to_go(client, direct):

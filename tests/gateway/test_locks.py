@@ -12,6 +12,7 @@ from stratamq_gateway import members as of_members
 from stratamq_gateway.commits import Commits
 from stratamq_gateway.consuming import PullMessages
 from stratamq_gateway.frames import Command
+from stratamq_gateway.group_rules import GroupRules
 from stratamq_gateway.grouping import LockQueues
 from stratamq_gateway.locks import STOPS_S, BrokerLocks, locked_queues
 from stratamq_gateway.members import ConnectedClients, Heartbeat, subscription
@@ -150,7 +151,8 @@ def puller(members: ConnectedClients, clock: SimulatedClock) -> tuple[PullMessag
     found = Frames(PullStatus.NO_MATCHED_MESSAGE, 1, 0, 1, memoryview(b""))
     client = AsyncMock()
     client.pull_frames.return_value = found
-    return PullMessages(members, clock, Commits(), AsyncMock()), client
+    rules = GroupRules(AsyncMock(), clock)
+    return PullMessages(members, rules, clock, Commits(), AsyncMock()), client
 
 
 def test_a_pull_by_a_newer_subscription_waits_for_the_heartbeat_that_says_it(monkeypatch, clock):

@@ -15,6 +15,7 @@ from stratamq_gateway.consuming import (
     QueueOffset,
 )
 from stratamq_gateway.frames import Answer, Command, encode_answer
+from stratamq_gateway.group_rules import GroupRules
 from stratamq_gateway.pulls_at_once import answer_at_once
 from stratamq_gateway.read_ahead import (
     FOLLOWS_NS,
@@ -153,7 +154,7 @@ def asked_for(offset: int, opaque: int = 0, **others: object) -> Command:
 
 
 def puller(queue: OneQueue, clock: SimulatedClock) -> PullMessages:
-    return PullMessages(NoMembers(), clock, Commits(), queue)
+    return PullMessages(NoMembers(), GroupRules(queue, clock), clock, Commits(), queue)
 
 
 async def test_what_is_here_is_answered_at_once_as_a_task_would_answer_it():

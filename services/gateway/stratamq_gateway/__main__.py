@@ -21,7 +21,6 @@ from stratamq_gateway.messaging.routing import Door
 from stratamq_gateway.messaging.server import MessagingServer
 from stratamq_gateway.metrics import observe
 from stratamq_gateway.other_gateways import OtherGateways
-from stratamq_gateway.routes import RetryTopics
 from stratamq_gateway.servicer import GatewayServicer
 from stratamq_gateway.table import handlers_of
 
@@ -41,7 +40,7 @@ async def main() -> None:
     await brokers.start(service.spawn)
     permissions = PermissionsInUse(server.access, service.worker("permissions"))
     others = OtherGateways(service.channels, config, members, clock, service.random)
-    told = (members, others.clients, locks, RetryTopics(own), own, config, clock, permissions)
+    told = (members, others.clients, locks, own, config, clock, permissions)
     guards = (server.access, server.limits, service.recorder, service.server_tls)
     listener = Listener(front, members, handlers_of(where, brokers, *told), *guards)
     for one in listening:

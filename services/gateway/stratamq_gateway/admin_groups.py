@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from stratamq.client import LATEST, AsyncClient, AtTime, GroupReset
-from stratamq.errors import InvalidRequestError, NotFoundError
+from stratamq.client.group_receipts import GroupSettings
+from stratamq.errors import InvalidRequestError
 from stratamq.formats.json_files import DEFAULT_RETRIES, NEW_GROUP
 from stratamq_gateway.admin_cluster import consume_stats
 from stratamq_gateway.brokers import BrokerName
@@ -22,6 +23,7 @@ from stratamq_gateway.frames import (
     text,
     with_table,
 )
+from stratamq_gateway.group_rules import GroupRules, settings_of, without_settings
 from stratamq_gateway.grouping import OfGroup
 from stratamq_gateway.members import DETAILS, Channel, ConnectedClients, Group, SubscriptionData
 from stratamq_gateway.routes import NoRequest, TopicName, WithoutFields, data_version
@@ -39,23 +41,19 @@ _PASSED_ON = (
 # --- settings ---
 
 
-class GroupChange(NamedTuple):
-    group: str
-    ordered: bool
-    retries: int
-    consume_enabled: bool
-
-
 class PutGroup:
     """200. What a group's settings have here is kept: its order, its retries, and whether it may
     consume."""
 
     use_case = "AlterGroup"
 
-    def decode(self, command: Command) -> GroupChange:
+    def __init__(self, rules: GroupRules) -> None:
+        self._rules = rules
+
+    def decode(self, command: Command) -> GroupSettings:
         try:
             said = decode_json(command.body)
-            return GroupChange(
+            return GroupSettings(
                 str(said["groupName"]),
                 said.get("consumeMessageOrderly") is True,
                 int(said.get("retryMaxTimes", DEFAULT_RETRIES)),
@@ -64,17 +62,18 @@ class PutGroup:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(f"a group that cannot be decoded: {error!r}") from error
 
-    async def answer(self, client: AsyncClient, channel: object, asked: GroupChange) -> Answer:
+    async def answer(self, client: AsyncClient, channel: object, asked: GroupSettings) -> Answer:
         await client.admin.alter_group(
             asked.group,
             ordered=asked.ordered,
             retries=asked.retries,
             consume_enabled=asked.consume_enabled,
         )
+        self._rules.change(asked)
         return Answer()
 
 
-def _config(asked: GroupChange) -> dict[str, object]:
+def _config(asked: GroupSettings) -> dict[str, object]:
     return {
         **NEW_GROUP,
         "attributes": {},
@@ -87,10 +86,6 @@ def _config(asked: GroupChange) -> dict[str, object]:
     }
 
 
-def _without_settings(group: str) -> GroupChange:
-    return GroupChange(group, False, DEFAULT_RETRIES, True)
-
-
 class Groups(WithoutFields):
     """201: groups with settings, with offsets and with a connected consumer."""
 
@@ -101,9 +96,8 @@ class Groups(WithoutFields):
 
     async def answer(self, client: AsyncClient, channel: object, asked: NoRequest) -> Answer:
         names = {one.group for one in await client.groups()} | set(self._members.groups)
-        found = {name: _without_settings(name) for name in names}
-        for one in await client.group_settings():
-            found[one.group] = GroupChange(one.group, one.ordered, one.retries, one.consume_enabled)
+        found = {name: without_settings(name) for name in names}
+        found |= {one.group: one for one in await client.group_settings()}
         table = {name: _config(found[name]) for name in sorted(found)}
         said = {
             "dataVersion": data_version(len(table)),
@@ -122,12 +116,9 @@ class GroupConfig:
         return OfGroup(text(command.fields, "group"))
 
     async def answer(self, client: AsyncClient, channel: object, asked: OfGroup) -> Answer:
-        found = _without_settings(asked.group)
-        try:
-            for one in await client.group_settings(asked.group) if asked.group else ():
-                found = GroupChange(one.group, one.ordered, one.retries, one.consume_enabled)
-        except NotFoundError:
-            pass  # it has none
+        if not asked.group:
+            return Answer(body=compact(_config(without_settings(""))))
+        found = await settings_of(asked.group, client.group_settings(asked.group))
         return Answer(body=compact(_config(found)))
 
 
@@ -142,6 +133,9 @@ class DeleteGroup:
 
     use_case = "DeleteGroup"
 
+    def __init__(self, rules: GroupRules) -> None:
+        self._rules = rules
+
     def decode(self, command: Command) -> GroupToDelete:
         fields = command.fields
         group = text(fields, "groupName")
@@ -151,6 +145,7 @@ class DeleteGroup:
 
     async def answer(self, client: AsyncClient, channel: object, asked: GroupToDelete) -> Answer:
         await client.admin.delete_group_settings(asked.group)
+        self._rules.change(without_settings(asked.group))
         if asked.with_offsets and await client.committed_offsets(asked.group):
             await client.admin.delete_group(asked.group)
         return Answer()

@@ -15,6 +15,7 @@ from stratamq.service.front import Frames, FrontClient
 from stratamq_gateway.codes import PULLED, ResponseCode
 from stratamq_gateway.commits import Commits
 from stratamq_gateway.frames import VERSION, Answer, Command, framed_head, number, text
+from stratamq_gateway.group_rules import GroupRules
 from stratamq_gateway.members import (
     ALL_TAGS,
     TAG,
@@ -57,9 +58,15 @@ class PullMessages:
     use_case = "Pull"
 
     def __init__(
-        self, members: ConnectedClients, clock: Clock, commits: Commits, own: AsyncClient
+        self,
+        members: ConnectedClients,
+        rules: GroupRules,
+        clock: Clock,
+        commits: Commits,
+        own: AsyncClient,
     ) -> None:
         self._members = members
+        self._rules = rules
         self._ahead = FetchAhead(clock, own)
         self._commits = commits
 
@@ -82,6 +89,8 @@ class PullMessages:
     def here(self, asked: Pull) -> QueuePull | None:
         """What `give` is called with, if the answer is here and is found. StrataError."""
         if asked.flags & CLASS_FILTER or self._lacks_subscription(asked):
+            return None
+        if not self._rules.may_consume(asked.group):
             return None
         found = self._subscription(asked)
         if found is None or found.filter() is not None:
@@ -120,6 +129,8 @@ class PullMessages:
     async def answer(self, client: FrontClient, channel: object, asked: Pull) -> Answer:
         if asked.flags & CLASS_FILTER:
             raise InvalidRequestError("filters by a Java class are not supported")
+        if not self._rules.may_consume(asked.group):
+            return _refused(asked.group)
         validate_topic_name(asked.topic)
         if self._lacks_subscription(asked):
             await self._members.wait_for_newer(asked.group, asked.topic, asked.version)
@@ -133,6 +144,8 @@ class PullMessages:
             return Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
         self._commit(client, asked)
         pulled = await self._ahead.pull(client, _queue_pull(asked, found))
+        if not self._rules.may_consume(asked.group):  # since then
+            return _refused(asked.group)
         if selecting is not None and pulled.status is PullStatus.FOUND:
             pulled = _selected(pulled, selecting)
         return Answer(
@@ -148,6 +161,11 @@ class PullMessages:
             pulled.frames if pulled.status is PullStatus.FOUND else b"",
             pulled.status.name,
         )
+
+
+def _refused(group: str) -> Answer:
+    remark = f"subscription group no permission, {group}"
+    return Answer(ResponseCode.NO_PERMISSION, remark=remark)
 
 
 def _queue_pull(asked: Pull, found: SubscriptionData) -> QueuePull:

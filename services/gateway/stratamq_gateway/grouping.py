@@ -12,6 +12,7 @@ from stratamq.service.queue_locks import QueueName
 from stratamq_gateway.codes import RequestCode, ResponseCode
 from stratamq_gateway.elsewhere import ClientsElsewhere
 from stratamq_gateway.frames import Answer, Command, compact, decode_json, text
+from stratamq_gateway.group_rules import GroupRules
 from stratamq_gateway.locks import BrokerLocks, locked_queues
 from stratamq_gateway.members import (
     Channel,
@@ -46,8 +47,11 @@ class BeatHeart:
 
     use_case = "CommitOffsets"
 
-    def __init__(self, members: ConnectedClients, retry_topics: RetryTopics) -> None:
+    def __init__(
+        self, members: ConnectedClients, rules: GroupRules, retry_topics: RetryTopics
+    ) -> None:
         self._members = members
+        self._rules = rules
         self._retry_topics = retry_topics
 
     def decode(self, command: Command) -> Beat:
@@ -56,6 +60,8 @@ class BeatHeart:
     async def answer(self, client: AsyncClient, channel: Channel, asked: Beat) -> Answer:
         heartbeat = asked.heartbeat
         self._members.beat(channel, heartbeat)
+        for group, *_ in heartbeat.consumers:
+            self._rules.beat(group)
         # A slave's topics come from its master, where the consumer's heartbeat makes them.
         with suppress(NotWritableError):
             for group, details, _ in heartbeat.consumers:

@@ -45,6 +45,7 @@ from stratamq.service.front import FrontClient
 from stratamq_gateway.brokers import topics_named
 from stratamq_gateway.codes import SENT, RequestCode, ResponseCode
 from stratamq_gateway.frames import Answer, Command, boolean, number, text
+from stratamq_gateway.group_rules import GroupRules
 from stratamq_gateway.repeats import RepeatedSends, name_of
 from stratamq_gateway.routes import RetryTopics
 from stratamq_gateway.rows import entries
@@ -244,8 +245,9 @@ class SendBack:
 
     use_case = "ReturnMessages"
 
-    def __init__(self, retry_topics: RetryTopics, own: AsyncClient) -> None:
+    def __init__(self, retry_topics: RetryTopics, rules: GroupRules, own: AsyncClient) -> None:
         self._retry_topics = retry_topics
+        self._rules = rules
         self._own = own
 
     async def decode(self, command: Command) -> SentBack:
@@ -256,6 +258,8 @@ class SendBack:
             for name, default in (("delayLevel", 0), ("maxReconsumeTimes", -1))
         )
         failed = await self._own.message_at(offset)
+        if "maxReconsumeTimes" not in fields:
+            times = await self._rules.retries(group)
         return SentBack(group, failed.topic, failed, level, DEFAULT_RETRIES if times < 0 else times)
 
     async def answer(self, client: AsyncClient, channel: object, asked: SentBack) -> Answer:

@@ -59,6 +59,7 @@ from stratamq_gateway.consuming import (
     ViewMessage,
 )
 from stratamq_gateway.elsewhere import ClientsElsewhere
+from stratamq_gateway.group_rules import GroupRules
 from stratamq_gateway.grouping import (
     BeatHeart,
     CheckSubscription,
@@ -80,20 +81,20 @@ def handlers_of(
     members: ConnectedClients,
     elsewhere: ClientsElsewhere,
     locks: BrokerLocks,
-    retry_topics: RetryTopics,
     own: AsyncClient,
     config: GatewayConfig,
     clock: Clock,
     permissions: PermissionsInUse,
 ) -> Mapping[RequestCode, Handler]:
     """`own`: with the broker's own rights, for what the gateway does for itself."""
+    retry_topics, rules = RetryTopics(own), GroupRules(own, clock)
     reply, reply_v2 = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
     return {
-        **_of_clients(members, elsewhere, locks, retry_topics, own, clock),
-        **_of_producers(where, retry_topics, own, config, clock),
+        **_of_clients(members, elsewhere, locks, retry_topics, rules, own, clock),
+        **_of_producers(where, retry_topics, rules, own, config, clock),
         **_of_name_server(where, brokers, config),
         **_of_tools_for_topics(where, members, retry_topics),
-        **_of_tools_for_groups(where, members, elsewhere),
+        **_of_tools_for_groups(where, members, elsewhere, rules),
         **_of_tools_for_clusters(where, brokers, members, clock),
         **handlers_of_access(permissions, where.cluster, clock),
         reply: PassReply(where, members, elsewhere, clock, reply),
@@ -137,14 +138,14 @@ def _of_tools_for_topics(
 
 
 def _of_tools_for_groups(
-    where: BrokerName, members: ConnectedClients, elsewhere: ClientsElsewhere
+    where: BrokerName, members: ConnectedClients, elsewhere: ClientsElsewhere, rules: GroupRules
 ) -> Mapping[RequestCode, Handler]:
     info, consume = RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY
     return {
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: PutGroup(),
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: PutGroup(rules),
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Groups(members),
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: GroupConfig(),
-        RequestCode.DELETE_SUBSCRIPTIONGROUP: DeleteGroup(),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: DeleteGroup(rules),
         RequestCode.GET_CONSUMER_CONNECTION_LIST: ConnectedConsumers(members),
         RequestCode.GET_PRODUCER_CONNECTION_LIST: ConnectedProducers(members),
         RequestCode.GET_CONSUME_STATS: ConsumeStats(where),
@@ -178,6 +179,7 @@ def _of_tools_for_clusters(
 def _of_producers(
     where: BrokerName,
     retry_topics: RetryTopics,
+    rules: GroupRules,
     own: AsyncClient,
     config: GatewayConfig,
     clock: Clock,
@@ -186,7 +188,7 @@ def _of_producers(
     repeats = RepeatedSends(window_ms, clock, partial(is_kept, own)) if window_ms else None
     return {
         **{code: Send(code, REGION, where.cluster, repeats) for code in SENDS},
-        RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(retry_topics, own),
+        RequestCode.CONSUMER_SEND_MSG_BACK: SendBack(retry_topics, rules, own),
         RequestCode.END_TRANSACTION: EndTransaction(own),
     }
 
@@ -196,11 +198,12 @@ def _of_clients(
     elsewhere: ClientsElsewhere,
     locks: BrokerLocks,
     retry_topics: RetryTopics,
+    rules: GroupRules,
     own: AsyncClient,
     clock: Clock,
 ) -> Mapping[RequestCode, Handler]:
     commits = Commits()
-    pull = PullMessages(members, clock, commits, own)
+    pull = PullMessages(members, rules, clock, commits, own)
     return {
         RequestCode.PULL_MESSAGE: pull,
         RequestCode.LITE_PULL_MESSAGE: pull,
@@ -212,7 +215,7 @@ def _of_clients(
         RequestCode.GET_MAX_OFFSET: QueueBound(end=True),
         RequestCode.GET_MIN_OFFSET: QueueBound(end=False),
         RequestCode.GET_EARLIEST_MSG_STORETIME: EarliestStoreTime(),
-        RequestCode.HEART_BEAT: BeatHeart(members, retry_topics),
+        RequestCode.HEART_BEAT: BeatHeart(members, rules, retry_topics),
         RequestCode.CHECK_CLIENT_CONFIG: CheckSubscription(),
         RequestCode.UNREGISTER_CLIENT: Unregister(members),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: ListConsumers(members, elsewhere),

@@ -15,11 +15,11 @@ from google.protobuf.duration_pb2 import Duration
 
 from stratamq.api.rocketmq import messaging_pb2 as pb
 from stratamq.client.group_receipts import GroupSettings, group_settings, renew_lease
-from stratamq.errors import BusyError, NotFoundError, StrataError
+from stratamq.errors import BusyError, StrataError
 from stratamq.files.port import Clock
-from stratamq.formats.json_files import DEFAULT_RETRIES
 from stratamq.service.caller import Caller
 from stratamq.service.front import Front, FrontClient
+from stratamq_gateway.group_rules import settings_of
 from stratamq_gateway.messaging.messages import (
     MAX_BODY_BYTES,
     NO_LITE_TOPICS,
@@ -163,7 +163,7 @@ class ClientSession:
             backoff.max_attempts = MAX_ATTEMPTS_OF_SENDS
             _exponential(backoff, 0.01, 1, 2)
         elif kind == "subscription":
-            group = await settings_of(self, group_name(given.subscription.group))
+            group = await self._settings_of(group_name(given.subscription.group))
             subscription = settings.subscription
             if given.subscription.HasField("long_polling_timeout"):
                 self.polling = given.subscription.long_polling_timeout
@@ -181,6 +181,9 @@ class ClientSession:
             raise RefusedError(pb.BAD_REQUEST, "settings of neither a producer nor a consumer")
         return pb.TelemetryCommand(status=status(pb.OK), settings=settings)
 
+    async def _settings_of(self, group: str) -> GroupSettings:
+        return await settings_of(group, self.client.run(group_settings(group)))
+
     # --- the messages that it keeps as long as it lives ---
 
     async def renew(self, group: str) -> None:
@@ -195,13 +198,6 @@ class ClientSession:
     async def close(self) -> None:
         self.end_telling()
         await self._clients.give_back(self._caller)
-
-
-async def settings_of(session: ClientSession, group: str) -> GroupSettings:
-    try:
-        return (await session.client.run(group_settings(group)))[0]
-    except NotFoundError:
-        return GroupSettings(group, False, DEFAULT_RETRIES, True)
 
 
 def _exponential(policy: pb.RetryPolicy, initial_s: float, most_s: int, factor: float) -> None:
