@@ -70,8 +70,15 @@ def test_a_message_that_comes_again_is_a_fault_if_it_was_asked_for_later():
     assert ledger.again == []
     ledger.given(b"a", 6.0)
     assert len(ledger.again) == 1
-    ledger.given(b"a", 6.0, one_master_since=math.inf)
-    assert (len(ledger.again), ledger.excused) == (1, 1)
+
+
+def test_what_a_former_master_handed_out_is_known_by_the_log_which_does_not_have_it():
+    ledger = Ledger(acknowledged={b"a": 5.0, b"b": 5.0})
+    ledger.given(b"a", 6.0, 17, one_master_since=math.inf)
+    ledger.given(b"b", 6.0, 18, one_master_since=math.inf)
+    ledger.recorded({18})
+    assert (len(ledger.again), len(ledger.doubtful)) == (1, 1)
+    assert "b'b'" in ledger.again[0]
 
 
 def test_the_audits_known_defect_is_that_of_records_just_after_a_clock_was_put_back(tmp_path):

@@ -18,13 +18,16 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from stratamq_delivery import records
 from stratamq_delivery.audit import audit
+from stratamq_delivery.entries import HandedOut
+from stratamq_delivery.receipts import decode_receipt
 
 from stratamq.client import Client, SendStatus, connect
 from stratamq.errors import StrataError
@@ -57,8 +60,9 @@ class Ledger:
     perhaps: set[bytes] = field(default_factory=set)
     """Acknowledged without an answer."""
     again: list[str] = field(default_factory=list)
-    excused: int = 0
-    """What came again, perhaps from a master that did not know of its demotion."""
+    doubtful: list[tuple[int, str]] = field(default_factory=list)
+    """What came again, perhaps from a master that did not know of its demotion, with the token of
+    the hand-out."""
     steps: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -67,15 +71,23 @@ class Ledger:
             where.update(bodies)
             self.steps += 1
 
-    def given(self, body: bytes, asked_at: float, one_master_since: float = 0.0) -> None:
+    def given(
+        self, body: bytes, asked_at: float, token: int = 0, one_master_since: float = 0.0
+    ) -> None:
         with self.lock:
             done = self.acknowledged.get(body)
             if done is None or done >= asked_at:
                 return
+            sentence = f"{body!r} came again after its acknowledgement"
             if asked_at < one_master_since:
-                self.excused += 1
+                self.doubtful.append((token, sentence))
             else:
-                self.again.append(f"{body!r} came again after its acknowledgement")
+                self.again.append(sentence)
+
+    def recorded(self, tokens: Container[int]) -> None:
+        """What a former master handed out meanwhile is not in the log; these are the log's."""
+        self.again += [sentence for token, sentence in self.doubtful if token in tokens]
+        self.doubtful = [one for one in self.doubtful if one[0] not in tokens]
 
 
 class Load:
@@ -106,7 +118,7 @@ class Load:
     def __exit__(self, error_type: object, *_: object) -> None:
         self._producing.set()
         self._working.set()
-        if error_type is KeyboardInterrupt:
+        if error_type is not None:
             self._abandoned = True  # their calls would be tried again until their time is over
             return
         self.stop_producing()
@@ -189,7 +201,8 @@ class Load:
                 with suppress(StrataError):
                     given = reader.receive(chance.randint(1, 8), wait_s=0.5)
                 for message in given:
-                    ledger.given(message.body, asked_at, self._site.two_masters_until)
+                    token = decode_receipt(message.receipt, GROUP, WORK, 0).token
+                    ledger.given(message.body, asked_at, token, self._site.two_masters_until)
                     dice = 0.0 if self._producing.is_set() else chance.random()
                     if dice > 0.9:
                         continue  # forgotten
@@ -262,6 +275,7 @@ def _play(trial: Trial, site: Site) -> Counter[str]:
             site.calm()
             with connect(site.root, timeout_s=10, retry_timeout_s=PROGRESS_S) as client:
                 _settle(client, ledger, load)
+                ledger.recorded(_tokens(client))
                 paid, later = (
                     Counter(one.body for one in client.consume(t)) for t in (PAID, LATER)
                 )
@@ -272,7 +286,7 @@ def _play(trial: Trial, site: Site) -> Counter[str]:
     report.failures += faults[:SHOWN]
     report.lost += sum(fault.endswith("lost") for fault in faults)
     report.acknowledged_messages += len(ledger.delayed) + len(ledger.sent) + len(ledger.committed)
-    known = ledger.excused + sum(map(site.excuses, found.faults))
+    known = len(ledger.doubtful) + sum(map(site.excuses, found.faults))
     return found.counts + Counter({"faults of known defects": known})
 
 
@@ -280,6 +294,17 @@ def _strike(trial: Trial, site: Site) -> None:
     chance = trial.chance
     until(lambda: False, chance.random() * LONGEST_REST_S, LONGEST_REST_S)
     trial.met[site.strike(chance)] += 1
+
+
+def _tokens(client: Client) -> set[int]:
+    """All hand-outs of the log."""
+    entries = (
+        entry
+        for one in client.consume(records.RECORDS)
+        if one.body.startswith(records.MAGIC)
+        for _, entry in records.decode(one.body).entries
+    )
+    return {entry.token for entry in entries if isinstance(entry, HandedOut)}
 
 
 def _wait_for_progress(ledger: Ledger, load: Load) -> None:

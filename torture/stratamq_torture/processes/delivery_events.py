@@ -124,16 +124,22 @@ class Kills(Site):
         self._stack.close()
 
     def strike(self, chance: Random) -> str:
-        rooms = chance.sample(ROOMS, chance.choice((1, 1, 2, 3)))
-        name = "+".join(sorted(rooms))
-        self.services.kill(*rooms)
-        self._start(chance, rooms)
-        return name
+        rooms = self._kill_some(chance)
+        self._wait_ready(rooms)
+        return "+".join(sorted(rooms))
 
-    def _start(self, chance: Random, rooms: Sequence[str]) -> None:
+    def _kill_some(self, chance: Random) -> Sequence[str]:
+        rooms = chance.sample(ROOMS, chance.choice((1, 1, 2, 3)))
+        self.services.kill(*rooms)
+        self._spawn(chance, rooms)
+        return rooms
+
+    def _spawn(self, chance: Random, rooms: Sequence[str]) -> None:
         """In any order."""
         for room in chance.sample(rooms, len(rooms)):
             self.services.spawn(room)
+
+    def _wait_ready(self, rooms: Sequence[str]) -> None:
         for room in rooms:
             self.services.wait_ready(room)
 
@@ -171,10 +177,11 @@ class FullVolumes(Kills):
         ratio, kills = chance.choice((0.95, 1.0)), chance.random() < 0.5
         self._volume.fill(ratio)
         self._takes_messages(False)
-        if kills:
-            super().strike(chance)
+        # One that starts on a full volume announces itself when there is room for its run file.
+        killed = self._kill_some(chance) if kills else ()
         until(lambda: False, chance.random() * self.LONGEST_S, self.LONGEST_S)
         self._volume.free()
+        self._wait_ready(killed)
         self._takes_messages(True)
         return f"filled to {ratio:.0%}{' with kills' if kills else ''}"
 
@@ -284,7 +291,8 @@ class MovedClocks(Kills):
             self.services.kill_all()
         self._move(ahead_ms)
         if is_down:
-            self._start(chance, ROOMS)
+            self._spawn(chance, ROOMS)
+            self._wait_ready(ROOMS)
         until(lambda: False, self.REST_S, self.REST_S)
         if ahead_ms < before_ms:
             self.put_back.append(range(begin, self._log_end()))
