@@ -41,6 +41,7 @@ STEPS = 20
 """What has to be answered between two rounds."""
 LONGEST_REST_S = 0.3
 INVISIBLE_S = 2.0
+LONGEST_DELAY_S = 6.0
 SHOWN = 8
 
 
@@ -155,7 +156,11 @@ class Load:
 
     def _delays(self, client: Client, chance: Random, name: str) -> None:
         body = name.encode()
-        soon = {"delay_level": 1} if chance.random() < 0.5 else {"delay": chance.random() * 3}
+        soon = (
+            {"delay_level": 1}
+            if chance.random() < 0.5
+            else {"delay": chance.random() * LONGEST_DELAY_S}
+        )
         with suppress(StrataError):  # perhaps stored: then the audit knows it
             if client.send(LATER, body, **soon).status is SendStatus.PUT_OK:
                 self._ledger.note(self._ledger.delayed, body)

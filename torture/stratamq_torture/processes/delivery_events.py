@@ -296,8 +296,8 @@ class MovedClocks(Kills):
         until(lambda: False, self.REST_S, self.REST_S)
         if ahead_ms < before_ms:
             self.put_back.append(range(begin, self._log_end()))
-        direction = "back" if ahead_ms < before_ms else "forward"
-        return f"clock {direction}{' while down' if is_down else ''}"
+        jump = f"{(ahead_ms - before_ms) // self.MINUTE_MS:+} minutes"
+        return f"clock {jump}{' while down' if is_down else ''}"
 
     def _move(self, ahead_ms: int) -> None:
         self._clock.move(ahead_ms)
