@@ -206,8 +206,8 @@ async def test_a_stream_gives_pieces_of_the_size_asked_for_or_larger_and_larger_
 
 def test_a_stream_reader_gets_twice_as_much_when_it_is_quick_and_half_when_it_is_slow():
     pieces, sizes_kib = StreamPieces(0), []
-    quick, slow = [0.05] * 15, [0.051]
-    for after_s in (*quick, 0.05, *quick, 0.05, *quick, 0.05, *slow, *quick, *slow, *quick, 0.05):
+    quick, slow = [0.2] * 15, [0.201]
+    for after_s in (*quick, 0.2, *quick, 0.2, *quick, 0.2, *slow, *quick, *slow, *quick, 0.2):
         pieces.taken(after_s)
         sizes_kib.append(pieces.max_bytes >> 10)
     assert [size for size, _ in groupby(sizes_kib)] == [256, 512, 1024, 512, 256, 512]

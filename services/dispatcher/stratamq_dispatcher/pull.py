@@ -67,7 +67,7 @@ class StreamPieces:
     """
 
     SMALLEST, LARGEST = 256 << 10, 1 << 20
-    AT_ONCE_S = 0.05
+    AT_ONCE_S = 0.2
     SURE_AFTER = 16
 
     def __init__(self, asked_bytes: int) -> None:
