@@ -227,9 +227,8 @@ class Puller:
         or the service stops. Answers that hold no message tell of offsets that moved.
         UnavailableError when all that are left wait for a tier that does not answer.
 
-        `max_bytes`: of a piece; 0: it depends on the reader's speed. `tier_max_bytes`: of a piece
-        that comes from the tier. Those wait within the budget of `TierFetches`, whatever the number
-        of cursors; the work for a message does not depend on it.
+        `max_bytes`: of a piece; 0: by the reader's speed. `tier_max_bytes`: of one from the tier,
+        within the budget of `TierFetches`. The number of cursors does not change a message's cost.
         """
         grown, looks, places = asyncio.Event(), 0, CursorRewind(self._engine)
         pieces = StreamPieces(max_bytes)
