@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from stratamq_dispatcher.group_members import (
-    LONGEST_NAME_BYTES,
     MAX_PULLED_BYTES,
     MAX_PULLED_QUEUES,
     PULL_EXPIRY_S,
@@ -15,6 +14,7 @@ from stratamq_dispatcher.group_members import (
 from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import InvalidRequestError, UnavailableError
 from stratamq.files.simulated import SimulatedClock
+from stratamq.formats.text import LONGEST_NAME_BYTES
 from stratamq.rpc.paging import position_of
 from tests.dispatcher.running_service import RunningService, error_of
 

@@ -20,12 +20,12 @@ from stratamq.files.port import Clock, Files, Worker
 from stratamq.formats.json_files import format_json, parse_json_object
 from stratamq.formats.numbers import INT32_MAX, INT64_MAX
 from stratamq.formats.store_paths import ASIDE_DIRECTORY, CONSUMER_OFFSETS_PATH
+from stratamq.formats.text import LONGEST_NAME_BYTES
 from stratamq.rpc.changes import NO_MARK, Changes, ReadMark
 from stratamq.rpc.paging import PAGE_ENTRIES, NestedPlace, SortedEntries, nested_page
 
 log = logging.getLogger(__name__)
 
-MAX_NAME_BYTES = 255
 _TABLE = "offsetTable"
 
 _REMOVED = -1
@@ -388,5 +388,5 @@ def _check_name(what: str, name: str) -> None:
         raise InvalidRequestError(f"the {what} is empty")
     if "@" in name or not name.isprintable():
         raise InvalidRequestError(f"{what} {name[:160]!r} has a character that cannot be stored")
-    if len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
-        raise InvalidRequestError(f"the {what} has more than {MAX_NAME_BYTES} bytes")
+    if len(name.encode("utf-8", "replace")) > LONGEST_NAME_BYTES:
+        raise InvalidRequestError(f"the {what} has more than {LONGEST_NAME_BYTES} bytes")

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from stratamq.errors import InvalidRequestError
 from stratamq.files.port import Clock
+from stratamq.formats.text import LONGEST_NAME_BYTES
 
 MAX_MEMBERS = 10_000
 MAX_PULLED_QUEUES = 1_000
@@ -28,7 +29,6 @@ MAX_PULLED_BYTES = 64 << 20
 PULL_EXPIRY_S = 45
 """Longer than a pull may wait."""
 RENEWAL_S = 5
-LONGEST_NAME_BYTES = 255
 PAGE_QUEUES = 10_000
 """A page ends with the member that brings it to so many queues, which is what one stream may
 read, or so many bytes of names."""
