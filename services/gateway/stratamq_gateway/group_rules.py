@@ -56,7 +56,7 @@ class GroupRules:
         now_ns = self._clock.monotonic_ns()
         asked_ns = self._asked_ns.get(group)
         if asked_ns is None or asked_ns < now_ns - ASKED_EVERY_S * 1_000_000_000:
-            self._is_known(group)
+            self._note(group)
             task = asyncio.get_running_loop().create_task(self._ask(group))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
@@ -74,7 +74,7 @@ class GroupRules:
     def change(self, settings: GroupSettings) -> None:
         """A tool that is connected here has given the group these."""
         self._changes += 1
-        self._is_known(settings.group)
+        self._note(settings.group)
         self._put(settings)
 
     def _put(self, settings: GroupSettings) -> None:
@@ -83,7 +83,7 @@ class GroupRules:
         else:
             self._disabled.add(settings.group)
 
-    def _is_known(self, group: str) -> None:
+    def _note(self, group: str) -> None:
         now_ns = self._clock.monotonic_ns()
         self._asked_ns.pop(group, None)
         self._asked_ns[group] = now_ns

@@ -112,7 +112,7 @@ class Broker:
 
 
 class Brokers:
-    """`settings` are everybody's, `service.setting=value`; `role` is what a master is; `rooms`:
+    """`settings` are those of both, `service.setting=value`; `role` is what a master is; `rooms`:
     the log and the replication among them."""
 
     def __init__(

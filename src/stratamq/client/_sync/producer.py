@@ -86,9 +86,9 @@ class Producer:
         """Queue a message for sending; the delivery waits for the answer. Waits while too much is
         unanswered, and at first for the connection. `body` is bytes, or what the client's
         serializer takes. Messages of one `ordering_key`, their first key, go to one queue. A queue
-        has its messages in the order of these calls; calls that overlap have none. A message too
-        large for a batch waits for all answers. InvalidRequestError when the message can never be
-        stored, UnavailableError without a first connection; the delivery has every other error.
+        stores messages in the order of these calls, unless the calls overlap. A message too large
+        for a batch waits for all answers. InvalidRequestError when the message can never be stored,
+        UnavailableError when no first connection is made; the delivery has every other error.
         """
         if self._changes_sent or type(body) is not bytes:
             body, properties = self._hooks.outgoing(topic, body, properties)
