@@ -80,6 +80,15 @@ async def test_an_answer_from_before_a_tools_change_is_not_believed(rules, deliv
     assert not rules.may_consume("g")
 
 
+async def test_a_change_of_another_group_does_not_hide_what_was_asked(rules, delivery):
+    delivery.disable("g")
+    rules.beat("g")
+    await asyncio.sleep(0)
+    rules.change(GroupSettings("other", True, 3, True))
+    await settled()
+    assert not rules.may_consume("g")
+
+
 async def test_a_group_without_consumers_is_forgotten(rules, delivery, clock):
     for group in ("gone", "here"):
         delivery.disable(group)

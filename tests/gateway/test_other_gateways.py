@@ -114,7 +114,7 @@ def test_what_is_here_is_said_once_and_then_what_changes(monkeypatch, members):
             assert not members.unsaid, "it is what the last one said"
             members.beat(channel, heartbeat("one", "g", "h", version=2))
             await until(lambda: len(played.said) == 4)
-            members.leave(channel, "g", "one")
+            members.stop_consuming(channel, "g", "one")
             await until(lambda: len(played.said) == 5)
             assert played.said[-1] == MemberChange(played.number, "g", "one", None)
             said = {one.group: one.member for one in played.said[2:4]}
@@ -185,6 +185,22 @@ def test_members_stay_while_the_stream_is_gone_and_go_if_they_are_not_said_again
             played.tells(change("one"))
             await until(lambda: set(members.consumers("g")) == {"here", "one"})
             await until(lambda: channel.notify.call_count == 3)
+
+    play(scene)
+
+
+def test_what_no_gateway_can_be_told_of_is_not_kept(monkeypatch, members):
+    async def scene():
+        async with linked(monkeypatch, members) as played:
+            await until(lambda: members.says_news)
+            played.others._backoff = Mock(next_delay_s=lambda: 600)
+            played.ends()
+            await until(lambda: not members.says_news)
+            for number in range(9):
+                channel = Channel()
+                members.beat(channel, heartbeat(f"gone-{number}", "g"))
+                members.closed(channel)
+            assert not members.unsaid
 
     play(scene)
 

@@ -6,7 +6,7 @@ import random
 import struct
 
 import pytest
-from stratamq_gateway.commits import Commits
+from stratamq_gateway.commits import MAX_FAILED, Commits
 from stratamq_gateway.consuming import (
     CLASS_FILTER,
     HAS_SUBSCRIPTION,
@@ -472,3 +472,15 @@ def test_a_consumer_that_pulls_fast_gets_all_and_its_offsets_are_committed(tmp_p
                 lambda: direct.committed_offsets("billing") == {("orders", 0): 300},
                 "the last pull's offset is committed",
             )
+
+
+async def test_groups_whose_offsets_cannot_be_committed_are_bounded():
+    client, commits = Committed(), Commits()
+    client.error = NotPermittedError("not yours")
+    for number in range(MAX_FAILED + 1):
+        with pytest.raises(NotPermittedError):
+            await commits.commit(client, f"g{number}", QUEUE, 5)
+    commits.begin(client, "g0", QUEUE, 5)
+    for number in range(1, MAX_FAILED + 1):
+        with pytest.raises(NotPermittedError):
+            commits.begin(client, f"g{number}", QUEUE, 5)

@@ -12,6 +12,8 @@ COMMIT_INTERVAL_S = 0.1
 """How often offsets that pulls carry are committed. There may be a thousand pulls a second."""
 MAX_KNOWN = 10_000
 """Offsets of a caller that need not be committed again."""
+MAX_FAILED = 100
+"""Groups of a caller whose next pull is refused."""
 
 Place = tuple[str, int]
 """Topic and queue id."""
@@ -122,7 +124,7 @@ class Commits:
                         offsets.known.pop((group, place), None)
             if awaited is not None:
                 awaited.set_result(failed)
-            offsets.failed.update(failed)
+            offsets.failed = dict([*(offsets.failed | failed).items()][-MAX_FAILED:])
             if offsets.round is None:
                 break
         offsets.runs = False

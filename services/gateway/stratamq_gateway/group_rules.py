@@ -40,9 +40,7 @@ class GroupRules:
         self._asked_ns: dict[str, int] = {}
         """When each group was asked for, the longest ago first."""
         self._disabled: set[str] = set()
-        self._changes = 0
-        """By tools; an answer from before the newest of them is not believed."""
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking: dict[str, asyncio.Task[None]] = {}
 
     def may_consume(self, group: str) -> bool:
         return group not in self._disabled
@@ -57,23 +55,24 @@ class GroupRules:
         asked_ns = self._asked_ns.get(group)
         if asked_ns is None or asked_ns < now_ns - ASKED_EVERY_S * 1_000_000_000:
             self._note(group)
-            task = asyncio.get_running_loop().create_task(self._ask(group))
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
+            if group not in self._asking:
+                task = asyncio.get_running_loop().create_task(self._ask(group))
+                self._asking[group] = task
+                task.add_done_callback(lambda _: self._asking.pop(group))
 
     async def _ask(self, group: str) -> None:
-        changes = self._changes
         try:
             settings = await settings_of(group, self._own.group_settings(group))
         except StrataError as error:
             log.info("settings stay as they were", extra={"group": group, "why": error})
         else:
-            if changes == self._changes:
-                self._put(settings)
+            self._put(settings)
 
     def change(self, settings: GroupSettings) -> None:
-        """A tool that is connected here has given the group these."""
-        self._changes += 1
+        """A tool that is connected here has given the group these. An answer from before is not
+        believed."""
+        if settings.group in self._asking:
+            self._asking[settings.group].cancel()
         self._note(settings.group)
         self._put(settings)
 

@@ -101,7 +101,8 @@ class CheckSubscription:
 
 class Leaving(NamedTuple):
     client_id: str
-    groups: tuple[str, ...]
+    producer_group: str
+    consumer_group: str
 
 
 class Unregister:
@@ -115,11 +116,11 @@ class Unregister:
     def decode(self, command: Command) -> Leaving:
         fields = command.fields
         groups = (fields.get("producerGroup", ""), fields.get("consumerGroup", ""))
-        return Leaving(text(fields, "clientID"), tuple(filter(None, groups)))
+        return Leaving(text(fields, "clientID"), *groups)
 
     async def answer(self, client: AsyncClient, channel: Channel, asked: Leaving) -> Answer:
-        for group in asked.groups:
-            self._members.leave(channel, group, asked.client_id)
+        self._members.stop_producing(channel, asked.producer_group, asked.client_id)
+        self._members.stop_consuming(channel, asked.consumer_group, asked.client_id)
         return Answer()
 
 

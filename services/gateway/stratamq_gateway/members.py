@@ -7,7 +7,8 @@ is new of the latter is for `other_gateways.py` to tell.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -24,6 +25,7 @@ EXPIRY_S, EXPIRE_INTERVAL_S = 120, 1.0
 NEWER_S = 1.0
 """How long a pull waits for the heartbeat that says what it is about."""
 MAX_GROUPS_OF_CLIENT = 1_000
+"""Also of one connection, with all client ids that it names."""
 LARGEST_VERSION = (1 << 63) - 1
 TOLD_AT_ONCE = 64
 """Members of a group that are told of a change before others get a turn: half a millisecond."""
@@ -102,6 +104,9 @@ class Group:
     elsewhere: dict[tuple[int, str], Consumer] = field(default_factory=dict)
     """By gateway and client id."""
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    """Those of the members, by topic."""
+    subscribers: Counter[str] = field(default_factory=Counter)
+    """How many members subscribe to each topic."""
     awaited: dict[str, int] = field(default_factory=dict)
     """The newest version of a topic's subscription for which a pull has waited."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -174,21 +179,27 @@ class ConnectedClients:
         self.groups: dict[str, Group] = {}
         self.producers: dict[str, dict[str, Channel]] = {}
         """Connections by group and client id."""
-        self._of_channel: dict[Channel, set[tuple[str, str]]] = {}
+        self._produced_ns: dict[tuple[str, str], int] = {}
+        """When each of them was heard of, the longest ago first."""
+        self._of_channel: dict[Channel, set[tuple[str, str, bool]]] = {}
+        """Groups, client ids, and whether these consume."""
         self._telling: dict[str, asyncio.Task[None]] = {}
         self._untold: set[str] = set()
         self.unsaid: set[tuple[str, str]] = set()
         """Groups and client ids of which the other gateways do not know the latest."""
+        self.says_news = False
+        """Whether it is said to them now. If not, they are told of all members later."""
         self.has_unsaid = asyncio.Event()
 
     def beat(self, channel: Channel, heartbeat: Heartbeat) -> None:
         """Take note of what a client says. It is told, with the other members of a group, when that
-        changes who divides its queues."""
+        changes who divides its queues. InvalidRequestError."""
         now_ns, client_id = self._clock.monotonic_ns(), heartbeat.client_id
-        joined = self._of_channel.setdefault(channel, set())
+        self._join(channel, heartbeat)
         for name in heartbeat.producers:
             self.producers.setdefault(name, {})[client_id] = channel
-            joined.add((name, client_id))
+            self._produced_ns.pop((name, client_id), None)
+            self._produced_ns[name, client_id] = now_ns
         for name, details, subscriptions in heartbeat.consumers:
             group = self.groups.setdefault(name, Group())
             known = group.consumers.get(client_id)
@@ -197,8 +208,7 @@ class ConnectedClients:
             consumer = Consumer(client_id, channel, now_ns, details, subscriptions, since_ms)
             group.consumers.pop(client_id, None)
             group.consumers[client_id] = consumer  # behind those that were heard of before
-            changed |= self._subscribe(group, subscriptions)
-            joined.add((name, client_id))
+            changed |= self._subscribe(group, known, consumer)
             before = known and (known.details, known.subscriptions)
             if changed or before != (details, subscriptions):
                 self._say(name, client_id)
@@ -208,41 +218,71 @@ class ConnectedClients:
     def beat_elsewhere(self, gateway: int, name: str, consumer: Consumer) -> None:
         """The same, of a client at another gateway, which tells its own members."""
         group = self.groups.setdefault(name, Group())
-        changed = (gateway, consumer.client_id) not in group.elsewhere
+        known = group.elsewhere.get((gateway, consumer.client_id))
         group.elsewhere[gateway, consumer.client_id] = consumer
-        changed |= self._subscribe(group, consumer.subscriptions)
-        if changed:
+        if self._subscribe(group, known, consumer) or known is None:
             self._tell(name, group, at_once=False)
 
     def left_elsewhere(self, gateway: int, name: str, client_id: str) -> None:
         group = self.groups.get(name)
-        if group is not None and group.elsewhere.pop((gateway, client_id), None) is not None:
-            self._lost_member(name, group, at_once=False)
+        consumer = group and group.elsewhere.pop((gateway, client_id), None)
+        if group and consumer:
+            self._lost_member(name, group, consumer, at_once=False)
 
-    def _subscribe(self, group: Group, subscriptions: Iterable[SubscriptionData]) -> bool:
+    def _join(self, channel: Channel, heartbeat: Heartbeat) -> None:
+        client_id = heartbeat.client_id
+        said = {(name, client_id, False) for name in heartbeat.producers}
+        said.update((name, client_id, True) for name, *_ in heartbeat.consumers)
+        joined = self._of_channel.get(channel, set())
+        if len(joined) + len(said) > MAX_GROUPS_OF_CLIENT < len(joined | said):
+            raise InvalidRequestError(f"a connection has at most {MAX_GROUPS_OF_CLIENT} groups")
+        joined |= said
+        self._of_channel[channel] = joined
+
+    def _subscribe(self, group: Group, before: Consumer | None, now: Consumer) -> bool:
         """Whether the topics changed. The newer one of two expressions for a topic counts."""
-        before = set(group.subscriptions)
-        listed = {one.topic: one for one in subscriptions}
-        if len(group.consumers) + len(group.elsewhere) == 1:
-            group.subscriptions = {
-                topic: one for topic, one in group.subscriptions.items() if topic in listed
-            }
+        topics = set(group.subscriptions)
+        listed = {one.topic: one for one in now.subscriptions}
+        group.subscribers.update(listed.keys())
+        if before is not None:
+            self._unsubscribe(group, before)
         for topic, one in listed.items():
             known = group.subscriptions.get(topic)
             if known is None or one.version >= known.version:
                 group.subscriptions[topic] = one
         group.news.set()
         group.news = asyncio.Event()
-        return set(group.subscriptions) != before
+        return set(group.subscriptions) != topics
 
-    def leave(self, channel: Channel, group: str, client_id: str) -> None:
-        """The client has stopped working with the group; as a producer or as a consumer."""
-        self._of_channel.get(channel, set()).discard((group, client_id))
-        self._remove(channel, group, client_id)
+    def _unsubscribe(self, group: Group, consumer: Consumer) -> None:
+        """What no other member subscribes to is no topic of the group."""
+        for topic in {one.topic for one in consumer.subscriptions}:
+            group.subscribers[topic] -= 1
+            if not group.subscribers[topic]:
+                del group.subscribers[topic], group.subscriptions[topic]
+                group.awaited.pop(topic, None)
+
+    def stop_producing(self, channel: Channel, group: str, client_id: str) -> None:
+        self._of_channel.get(channel, set()).discard((group, client_id, False))
+        producers = self.producers.get(group, {})
+        if producers.get(client_id) is channel:
+            del producers[client_id], self._produced_ns[group, client_id]
+            if not producers:
+                del self.producers[group]
+
+    def stop_consuming(self, channel: Channel, group: str, client_id: str) -> None:
+        self._of_channel.get(channel, set()).discard((group, client_id, True))
+        found = self.groups.get(group)
+        consumer = found and found.consumers.get(client_id)
+        if found and consumer and consumer.channel is channel:
+            del found.consumers[client_id]
+            self._say(group, client_id)
+            self._lost_member(group, found, consumer)
 
     def closed(self, channel: Channel) -> None:
-        for group, client_id in self._of_channel.pop(channel, ()):
-            self._remove(channel, group, client_id)
+        for group, client_id, consumes in self._of_channel.pop(channel, ()):
+            stop = self.stop_consuming if consumes else self.stop_producing
+            stop(channel, group, client_id)
 
     def expire(self) -> None:
         """Forget clients without a heartbeat for `EXPIRY_S`."""
@@ -253,31 +293,24 @@ class ConnectedClients:
             for consumer in takewhile(lambda one: one.seen_ns < late_ns, group.consumers.values())
         ]
         for channel, name, client_id in late:
-            self.leave(channel, name, client_id)
+            self.stop_consuming(channel, name, client_id)
+        heard = self._produced_ns
+        for name, client_id in [*takewhile(lambda one: heard[one] < late_ns, heard)]:
+            self.stop_producing(self.producers[name][client_id], name, client_id)
 
-    def _remove(self, channel: Channel, name: str, client_id: str) -> None:
-        producers = self.producers.get(name, {})
-        if producers.get(client_id) is channel:
-            del producers[client_id]
-            if not producers:
-                del self.producers[name]
-        group = self.groups.get(name)
-        consumer = group and group.consumers.get(client_id)
-        if not group or not consumer or consumer.channel is not channel:
-            return
-        del group.consumers[client_id]
-        self._say(name, client_id)
-        self._lost_member(name, group)
-
-    def _lost_member(self, name: str, group: Group, *, at_once: bool = True) -> None:
+    def _lost_member(
+        self, name: str, group: Group, consumer: Consumer, *, at_once: bool = True
+    ) -> None:
+        self._unsubscribe(group, consumer)
         if group.consumers or group.elsewhere:
             self._tell(name, group, at_once=at_once)
         else:
             del self.groups[name]
 
     def _say(self, name: str, client_id: str) -> None:
-        self.unsaid.add((name, client_id))
-        self.has_unsaid.set()
+        if self.says_news:
+            self.unsaid.add((name, client_id))
+            self.has_unsaid.set()
 
     def _tell(self, name: str, group: Group, *, at_once: bool = True) -> None:
         """Its members divide the queues again. A large group, or one of which many changes

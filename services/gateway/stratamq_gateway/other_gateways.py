@@ -123,7 +123,7 @@ class OtherGateways:
     async def _say(self, stream: SharedMembers) -> None:
         """What is here, and then what changes."""
         members = self._members
-        members.unsaid.clear()
+        members.says_news = True
         unsaid = members.here()
         try:
             while True:
@@ -138,6 +138,9 @@ class OtherGateways:
                 members.unsaid.clear()
         except UnavailableError:
             return  # `read` says why
+        finally:
+            members.says_news = False
+            members.unsaid.clear()
 
     def _change(self, group: str, client_id: str) -> MemberChange:
         consumer = self._members.consumer_here(group, client_id)
