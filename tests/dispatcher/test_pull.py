@@ -205,7 +205,7 @@ async def test_a_stream_gives_pieces_of_the_size_asked_for_or_larger_and_larger_
 
 
 def test_a_stream_reader_gets_twice_as_much_when_it_is_quick_and_half_when_it_is_slow():
-    pieces, sizes_kib = StreamPieces(0), []
+    pieces, sizes_kib = StreamPieces(0, lambda _: True), []
     quick, slow = [0.2] * 15, [0.201]
     for after_s in (*quick, 0.2, *quick, 0.2, *quick, 0.2, *slow, *quick, *slow, *quick, 0.2):
         pieces.taken(after_s)

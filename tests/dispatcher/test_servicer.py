@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 from stratamq_dispatcher.engine import DispatchEngine
-from stratamq_dispatcher.pull import PullLimits
+from stratamq_dispatcher.pull import PullLimits, StreamPieces
 from stratamq_dispatcher.servicer import MAX_UNITS
 from stratamq_dispatcher.time_search import Boundary
 
@@ -14,6 +14,7 @@ from stratamq.api.v1 import dispatcher_pb2 as pb
 from stratamq.errors import CorruptionError, InvalidRequestError, UnavailableError
 from stratamq.formats.javahash import tags_code
 from stratamq.formats.message_status import PullStatus
+from stratamq.service.entrance import Call
 from tests.dispatcher.followed_log import START_MS
 from tests.dispatcher.running_service import RunningService, error_of
 
@@ -217,6 +218,23 @@ async def test_pieces_of_a_stream_are_as_large_as_was_asked_for(tmp_path):
         assert sum(sizes) == sum(len(m.frame) for m in service.log.messages)
         size = len(service.log.messages[0].frame)
         assert len(sizes) == -(-100 // (10_000 // size))
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_larger_pieces_leave_room_for_the_clients_other_streams(
+    tmp_path, monkeypatch, has_room
+):
+    monkeypatch.setattr(StreamPieces, "SURE_AFTER", 1)
+    monkeypatch.setattr(StreamPieces, "SMALLEST", 4_000)
+    monkeypatch.setattr(Call, "spares", lambda call, size: has_room)
+    async with RunningService(tmp_path) as service:
+        for _ in range(100):
+            service.log.put("t", body=bytes(1_000))
+        service.follow()
+        request = pb.PullStreamRequest(queues=[pb.PullQueue(topic="t", end_offset=100)])
+        sizes = [len(piece.frames) async for piece in service.stub.PullStream(request)]
+        assert (max(sizes) <= 4_000) is not has_room
+        assert sum(sizes) == sum(len(m.frame) for m in service.log.messages)
 
 
 async def test_a_filtered_stream_reports_how_far_it_has_looked(tmp_path):

@@ -108,6 +108,12 @@ def test_answers_that_a_client_does_not_take_are_bounded(time):
     one.hold(1)
 
 
+def test_a_client_spares_half_of_what_may_be_in_flight(time):
+    one = limits(time, bytes_in_flight=8 << 20).of("alice")
+    one.hold(3 << 20)
+    assert one.spares(1 << 20) and not one.spares((1 << 20) + 1)
+
+
 async def test_only_so_many_requests_are_received_at_once_and_the_others_in_their_order(time):
     one = limits(time).of("alice")
     read: list[int] = []

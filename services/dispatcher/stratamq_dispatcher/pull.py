@@ -10,7 +10,7 @@ would take it over the bytes; the first message always fits.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import compress
 
@@ -64,17 +64,26 @@ class StreamPieces:
     A piece costs both sides the same whatever it holds: a reader that has taken `SURE_AFTER` at
     once gets twice as many bytes in the next ones. A slow reader's piece waits in memory: it gets
     half. The first pieces of one that never reads are taken at once as well, by gRPC's buffers.
+    Larger pieces leave room for the client's other streams.
     """
 
     SMALLEST, LARGEST = 256 << 10, 1 << 20
     AT_ONCE_S = 0.2
     SURE_AFTER = 16
 
-    def __init__(self, asked_bytes: int) -> None:
-        """`asked_bytes`: of each piece; 0: of the reader's speed."""
+    def __init__(self, asked_bytes: int, spares: Callable[[int], bool]) -> None:
+        """`asked_bytes`: of each piece; 0: of the reader's speed. `spares`: whether the client has
+        room for so many bytes and for its other streams."""
         self._asked_bytes = asked_bytes
+        self._spares = spares
         self._at_once = 0
-        self.max_bytes = asked_bytes or self.SMALLEST
+        self._bytes = self.SMALLEST
+
+    @property
+    def max_bytes(self) -> int:
+        if self._asked_bytes:
+            return self._asked_bytes
+        return self._bytes if self._spares(self._bytes) else self.SMALLEST
 
     def taken(self, after_s: float) -> None:
         """The reader has taken the last piece `after_s` after it was given."""
@@ -83,10 +92,10 @@ class StreamPieces:
         self._at_once += 1
         if after_s > self.AT_ONCE_S:
             self._at_once = 0
-            self.max_bytes = max(self.max_bytes // 2, self.SMALLEST)
+            self._bytes = max(self._bytes // 2, self.SMALLEST)
         elif self._at_once == self.SURE_AFTER:
             self._at_once = 0
-            self.max_bytes = min(2 * self.max_bytes, self.LARGEST)
+            self._bytes = min(2 * self._bytes, self.LARGEST)
 
 
 class TagFilter:

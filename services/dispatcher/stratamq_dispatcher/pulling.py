@@ -222,16 +222,17 @@ class Puller:
         tag_filter: TagFilter | None,
         max_bytes: int,
         tier_max_bytes: int,
+        spares: Callable[[int], bool] = lambda _: True,
     ) -> AsyncGenerator[tuple[int, PullAnswer], None]:
         """Everything from the cursors on, a piece of each queue in turn; ends when all have ended
         or the service stops. Answers that hold no message tell of offsets that moved.
         UnavailableError when all that are left wait for a tier that does not answer.
 
-        `max_bytes`: of a piece; 0: by the reader's speed. `tier_max_bytes`: of one from the tier,
-        within the budget of `TierFetches`. The number of cursors does not change a message's cost.
+        `max_bytes`: of a piece; 0: by the reader's speed and what it `spares`. `tier_max_bytes`: of
+        one from the tier, within `TierFetches`'s budget. More cursors make no message cost more.
         """
-        grown, looks, places = asyncio.Event(), 0, CursorRewind(self._engine)
-        pieces = StreamPieces(max_bytes)
+        grown, looks, pieces = asyncio.Event(), 0, StreamPieces(max_bytes, spares)
+        places = CursorRewind(self._engine)
         with (
             self._engine.waiting.watch(grown.set) as watch,
             TierFetches(lambda number: watch.grown([number]), tier_max_bytes) as fetches,
@@ -252,8 +253,7 @@ class Puller:
                     continue
                 if self._reads_tier(cursor) and not fetches.has(ready):
                     # Other cursors do not wait for the tier.
-                    look = partial(self._look, cursor, tag_filter, tier_max_bytes)
-                    fetches.begin(ready, look)
+                    fetches.begin(ready, partial(self._look, cursor, tag_filter, tier_max_bytes))
                     looks += 1
                     if looks % CURSORS_AT_ONCE == 0:
                         await asyncio.sleep(0)

@@ -190,6 +190,10 @@ class Client:
         if self.in_flight >= most:
             raise self._limits.exceeded("bytes_in_flight", most, _OPEN_AGAIN_MS)
 
+    def spares(self, size: int) -> bool:
+        """Whether an answer of so many bytes leaves half of what may be in flight to others."""
+        return 2 * (self.in_flight + size) <= self._limits.config.bytes_in_flight
+
     def hold(self, size: int, *, refusable: bool = True) -> None:
         """An answer of so many bytes is there; `let_go` when the client has it. One always fits.
         BusyError if it is `refusable`: the answer of what was done is not."""

@@ -157,6 +157,10 @@ class Call:
         if self._client is not None:
             self._client.require_room()
 
+    def spares(self, size: int) -> bool:
+        """Whether an answer of so many bytes keeps none of its client's other calls from theirs."""
+        return self._client is None or self._client.spares(size)
+
     def answer_alone(self, response: Any, serving: "Serving | None" = None) -> None:
         """Give the only answer of the call. The call ends when the client has taken it, not when
         the handler returns: gRPC keeps an answer until its client makes room. `serving`: what ends

@@ -103,7 +103,7 @@ class Pulling:
             if number % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 await asyncio.sleep(0)
         pieces = self._puller.stream(
-            cursors, tag_filter, max_bytes, answer_bytes(len(cursors), max_bytes)
+            cursors, tag_filter, max_bytes, answer_bytes(len(cursors), max_bytes), call.spares
         )
         with self._membership(reader, call, read):
             async with contextlib.aclosing(pieces):
