@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from stratamq_commitlog.messages import PutMessage
+from stratamq_commitlog.replica.role_change import RoleChange
 from stratamq_delivery import floors, shared_queue
 from stratamq_delivery import sharing as sharing_module
 from stratamq_delivery.entries import HandedOut, Receipt
@@ -18,7 +19,7 @@ from stratamq_delivery.waiting_line import Wish
 from stratamq_torture.deliveries.broker import Broker
 from stratamq_torture.deliveries.service import BORN, Settings
 
-from stratamq.errors import BusyError, UnavailableError
+from stratamq.errors import BusyError, NotWritableError, UnavailableError
 from stratamq.files.simulated import SimulatedClock
 from stratamq.formats.log_state import Role
 
@@ -262,6 +263,35 @@ async def test_a_queue_that_is_read_for_another_worker_is_waited_for(broker):
     for receiving in (first, second):
         assert len(singles(await answer(broker, receiving))) == 2
     assert await answer(broker, sharing.receive(two)) == []
+
+
+async def waiting_workers(broker: Broker) -> list[asyncio.Task]:
+    wish, receive = replace(WISH, wait_ms=30_000), broker.service.sharing.receive
+    return [await beginning(receive(replace(wish, client=client))) for client in "abc"]
+
+
+async def refusals_at_once(calls: list[asyncio.Task]) -> list[type]:
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert all(one.done() for one in calls)
+    return [type(one.exception()) for one in calls]
+
+
+async def test_workers_that_wait_are_told_at_once_that_the_broker_is_the_master_no_more(broker):
+    waiting = await waiting_workers(broker)
+    term = broker.log.state.highest_term + 1
+    change = RoleChange(Role.SLAVE, term=term, master="m:1")
+    assert broker.ask(lambda done: broker.log.set_role(change, done)) is None
+    run(broker)
+    assert await refusals_at_once(waiting) == [NotWritableError] * 3
+
+
+async def test_workers_that_wait_are_told_at_once_that_the_service_stops(broker):
+    waiting = await waiting_workers(broker)
+    broker.service.sharing.lines.close()
+    assert await refusals_at_once(waiting) == [UnavailableError] * 3
+    late = asyncio.ensure_future(broker.service.sharing.receive(WISH))
+    assert await refusals_at_once([late]) == [UnavailableError]
 
 
 async def test_workers_that_ask_together_have_hand_outs_of_their_own(broker):

@@ -409,3 +409,24 @@ def test_what_failed_too_often_is_a_dead_letter_once_without_a_worker_that_asks(
         assert letter.reconsume_times == 2
         assert letter.properties["DLQ_ORIGIN_TOPIC"] == "orders"
     until(lambda: floors(broker) == {0: 3}, "they are finished")
+
+
+def test_a_stop_waits_neither_for_workers_nor_for_producers_that_are_asked(tmp_path):
+    settings = ("delivery.stop_grace_ms=600000",)
+    with Broker(tmp_path / "store", tmp_path / "logs", settings) as broker:
+        broker.start(ROOMS)
+        fill(broker, 0, 1)
+        assert len(receive(broker)) == 1
+        delivery, worker = broker.stub(DELIVERY), pb.Worker(client_id="b")
+        checks = delivery.CheckTransactions(
+            pb.CheckTransactionsRequest(producer_group="payers", topics=["orders"])
+        )
+        waiting = delivery.Receive.future(
+            pb.ReceiveRequest(topic="orders", group="billing", workers=[worker], wait_ms=30_000)
+        )
+        delivery.GetDeliveryStatus(pb.GetDeliveryStatusRequest())  # both calls have begun
+        broker.terminate(DELIVERY)
+        for ended in (waiting.result, lambda: next(checks)):
+            with pytest.raises(grpc.RpcError) as refused:
+                ended()
+            assert isinstance(from_rpc_error(refused.value), UnavailableError)

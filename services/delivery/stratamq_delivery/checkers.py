@@ -48,7 +48,7 @@ class Checkers:
                     del self._streams[party]
 
     def give_way(self) -> None:
-        """The log is no master's any more: what is open ends, and its producer asks the master."""
+        """End what is open: its producer asks the master, or this service once it is back."""
         for streams in self._streams.values():
             for queue in streams:
                 while not queue.empty():

@@ -58,6 +58,7 @@ class Ending:
         self._log = log
         self._moved = moved
         self._demand = demand
+        self._is_ending = False
         self._behind: list[tuple[int, asyncio.Future[None]]] = []
         """Offsets of half messages that the state does not have yet, and who waits for them."""
 
@@ -81,6 +82,11 @@ class Ending:
             self._transactions.give_way()
             self._checkers.give_way()
 
+    def end_checks(self) -> None:
+        """The service stops: producers are asked when it has started again."""
+        self._is_ending = True
+        self._checkers.give_way()
+
     async def end(self, group: str, halves: Sequence[HalfPlace], decided: Outcome) -> None:
         """Commit or roll back; see `Transactions.decide`. NotWritableError on a slave.
         UnavailableError when the state is too far behind the log, which may have answered the half
@@ -101,7 +107,8 @@ class Ending:
     ) -> AsyncGenerator[tuple[HalfPlace, TransactionCheck], None]:
         """The half messages that a producer of the group is asked about, as long as it may send to
         their topics; without topics, for processes of this machine, all of the group's.
-        NotWritableError on a slave, also when the broker becomes one."""
+        NotWritableError on a slave, also when the broker becomes one, and UnavailableError when the
+        service stops."""
         self._appends.require_active("delivery")
         if not group or not (topics or not call.caller.host):
             raise InvalidRequestError("a producer group and its topics are needed")
@@ -116,6 +123,8 @@ class Ending:
                 topic, key = frame.properties[REAL_TOPIC], frame.properties.get(UNIQ_KEY, "")
                 yield HalfPlace(topic, check.source.offset, key), check
         self._appends.require_active("delivery")
+        if self._is_ending:
+            raise UnavailableError("the delivery service is stopping")
 
     async def has_read(self, offset: int) -> None:
         """Until the state has the message at this offset. NotFoundError, UnavailableError."""

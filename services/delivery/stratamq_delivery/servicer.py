@@ -77,6 +77,12 @@ class DeliveryServicer(ForGateways):
         self._ending = ending
         self._schedule = schedule
 
+    async def drain(self) -> None:
+        """End what waits: the service stops."""
+        await super().drain()
+        self._sharing.lines.close()
+        self._ending.end_checks()
+
     async def EnableSchedule(
         self, request: pb.EnableScheduleRequest, call: Call
     ) -> pb.EnableScheduleResponse:

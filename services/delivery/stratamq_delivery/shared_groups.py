@@ -127,9 +127,7 @@ class SharedGroups:
 
     def queue(self, place: GroupPlace) -> SharedQueue | None:
         """With all that was decided. Not to be changed; None: the group does not have it."""
-        if place in self._ahead:
-            return self._ahead[place]
-        return self._folded.get(place)
+        return self._ahead[place] if place in self._ahead else self._folded.get(place)
 
     def folded(self, place: GroupPlace) -> SharedQueue | None:
         """What the log has decided."""
@@ -196,6 +194,8 @@ class SharedGroups:
             self._given_up.append(GroupRecord(tuple(self._collected)))
         self._ahead, self._collected, self._promises = {}, [], []
         self._pieces, self._is_whole_sent = None, False
+        if self._followed.is_slave:
+            self._ends.lines.wake_all()  # its workers are to ask the master
         self.dead_letters.give_up()
         self.settings.give_up()
         for done in lost:

@@ -90,7 +90,7 @@ class Sharing:
         self._queues = queues
         self._random = random
         self._moved = moved
-        self._lines = ends.lines
+        self.lines = ends.lines
         self._replays, self._calls = replays, AttemptsUnderWay()
         self._reader = MessageReader(queues, lambda: groups.epoch)
         self._busy: set[GroupPlace] = set()
@@ -114,7 +114,9 @@ class Sharing:
     # --- hand out ---
 
     async def receive(self, wish: Wish) -> list[Handed]:
-        """Messages that are this worker's until their time is over; none, if none came in time."""
+        """Messages that are this worker's until their time is over; none, if none came in time.
+        NotWritableError on a slave, also when the broker becomes one; UnavailableError when the
+        service stops."""
         return (await self.receive_each((wish,)))[0]
 
     async def receive_each(self, wishes: Sequence[Wish]) -> list[list[Handed]]:
@@ -123,7 +125,7 @@ class Sharing:
         topic = wishes[0].topic
         self._ends.begin_waiting(topic)
         try:
-            with self._lines.used(wishes[0].group, topic) as line, self._calls.made(wishes):
+            with self.lines.used(wishes[0].group, topic) as line, self._calls.made(wishes):
                 return await self._first_found(wishes, line)
         finally:
             self._moved()
@@ -136,6 +138,7 @@ class Sharing:
         deadline = began + wish.wait_ms / 1000
         while True:
             self.now_ms()
+            self.lines.require_open()
             self._calls.require_newest(wish)
             news = line.news
             if not self._groups.settings.in_force(wish.group).enabled:
@@ -152,7 +155,7 @@ class Sharing:
 
     def _forget_unknown(self, topic: str) -> None:
         """A topic of which nothing was learned, because it does not exist, perhaps."""
-        if not self._ends.of(topic) and not self._lines.is_used(topic):
+        if not self._ends.of(topic) and not self.lines.is_used(topic):
             self._ends.drop(topic)
 
     async def _all_queues_of(self, group: str, topic: str) -> list[GroupPlace]:
@@ -368,7 +371,7 @@ class Sharing:
             )
             outcomes.append(Settled(None, encode_receipt(place, new_receipt)))
         await self._promise()
-        self._lines.wake(group, topic)
+        self.lines.wake(group, topic)
         return outcomes
 
     async def _promise(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from stratamq.errors import UnavailableError
 from stratamq.formats.topics import retry_topic
 
 
@@ -81,6 +82,17 @@ class WaitingLines:
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], WaitingLine] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Refuse those who wait, and who come: the service stops."""
+        self._is_closed = True
+        self.wake_all()
+
+    def require_open(self) -> None:
+        """UnavailableError when the service stops."""
+        if self._is_closed:
+            raise UnavailableError("the delivery service is stopping")
 
     @contextmanager
     def used(self, group: str, topic: str) -> Iterator[WaitingLine]:
@@ -100,6 +112,12 @@ class WaitingLines:
 
     def wake(self, group: str, topic: str) -> None:
         if line := self._lines.get((group, topic)):
+            line.wake()
+
+    def wake_all(self) -> None:
+        """Let all workers look, those of a line one behind the other: one that leaves wakes the
+        next."""
+        for line in self._lines.values():
             line.wake()
 
     def arrived(self, topic: str) -> None:
