@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratamq.api.v1 import commitlog_pb2
-from stratamq.client.append_messages import place_of
+from stratamq.client.append_messages import place_of, request_of
 from stratamq.client.batching import Batching, Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
 from stratamq.client.received import split_frames
@@ -18,6 +18,8 @@ from stratamq.errors import BusyError, InvalidRequestError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.appending import shape_of
+from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.refusals import Refusal
 
 SHAPE = FrameShape(bytes((127, 0, 0, 1)) + bytes(4))
 FIELDS = (0, 0, 1_700_000_000_000, 0)
@@ -464,73 +466,74 @@ def single_sends(**changes) -> Outbox:
     return retrying(single_sends=True, unreached_ns=0, **changes)
 
 
-REFUSED = BatchOutcome(SendStatus.MESSAGE_ILLEGAL, error=InvalidRequestError("one is bad"))
-
-
-def settle_all(box: Outbox, bad: bytes) -> dict[bytes, bool]:
-    """Let a log that refuses batches with a body answer: which bodies were stored, in order."""
-    found: dict[bytes, bool] = {}
-    while (batch := box.next_batch(0)) is not None:
-        rows = [row[0] for run in batch.runs.values() for _, rows in run.pieces for row in rows]
-        refused = bad in rows
-        outcome = REFUSED if refused else stored(batch)
-        settled = box.acknowledge(batch.sequence, outcome, 0)
-        if settled is not None and settled.halves is None:
-            found |= dict.fromkeys(rows, not refused)
-    return found
+REFUSED = InvalidRequestError("one is bad")
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
-def test_only_the_bad_message_of_a_refused_batch_is_refused(queues, data):
-    box = single_sends()
-    bodies = [b"%d" % number for number in range(len(queues))]
-    places = [add(box, body, queue_id=queue) for body, queue in zip(bodies, queues, strict=True)]
-    bad = data.draw(st.sampled_from(bodies))
-    found = settle_all(box, bad)
-    assert found == {body: body != bad for body in bodies}
-    for queue in range(4):  # in each queue as they were given
-        wanted = [body for body, one in zip(bodies, queues, strict=True) if one == queue]
-        assert [body for body in found if body in wanted] == wanted
-    for body, (batch, run, index) in zip(bodies, places, strict=True):
-        where, now, at = batch.now_in(run, index)
-        assert where.settled and (where.error() is None) == (body != bad)
-        rows = [row[0] for _, rows in now.pieces for row in rows]
-        assert rows[at] == body
-    assert box.idle
-
-
-def test_halves_of_a_batch_that_may_be_stored_have_its_sequences_and_its_place():
-    box = single_sends()
-    for number in range(4):
-        add(box, b"%d" % number)
+def test_only_what_the_log_leaves_out_of_a_batch_is_refused(queues, data):
+    box = retrying()
+    places = [add(box, b"%d" % number, queue_id=queue) for number, queue in enumerate(queues)]
     batch = box.next_batch(0)
-    box.lost(0)
-    box.place = LogPlace(8, 9000)
-    assert box.next_batch(0) is batch and batch.unanswered
-    box.acknowledge(batch.sequence, REFUSED, 0)
-    halves = [box.next_batch(0), box.next_batch(0)]
-    assert [half.sequence for half in halves] == [batch.sequence, batch.sequence + 2]
-    assert all(half.unanswered and half.sent_from == LogPlace(7, 5000) for half in halves)
+    batch.encode(SHAPE)
+    bad = data.draw(st.sets(st.integers(0, batch.count - 1)))
+    refusals = tuple(Refusal(row, 1, SendStatus.MESSAGE_ILLEGAL, REFUSED) for row in sorted(bad))
+    rows = [row for row in range(batch.count) if row not in bad]
+    starts = [row for row in rows if row - 1 not in rows]
+    ends = [row + 1 for row in rows if row + 1 not in rows]
+    queue_of = [run.queue_id for run in batch.runs.values() for _ in range(run.count)]
+    following, parts = dict.fromkeys(range(4), 100), []
+    for start, end in zip(starts, ends, strict=True):
+        firsts = []
+        for row in range(start, end):
+            if row == start or queue_of[row] != queue_of[row - 1]:
+                firsts.append(following[queue_of[row]])
+            following[queue_of[row]] += 1
+        lengths = tuple(batch.lengths[start:end])
+        parts.append(BatchPart(10_000 * start, lengths, tuple(firsts), 7))
+    error = None if parts else REFUSED
+    outcome = BatchOutcome(SendStatus.PUT_OK, 0, error=error, parts=tuple(parts), refusals=refusals)
+    assert box.acknowledge(batch.sequence, outcome, 0) is batch and box.idle
+    assert batch.error() is (REFUSED if bad else None)
+    offsets = dict.fromkeys(range(4), 100)
+    for one, run, index in places:
+        result, row = one.result_of(run, index), run.first + index
+        assert (result.error is REFUSED) == (row in bad)
+        if row not in bad:
+            start = max(at for at in starts if at <= row)
+            assert result.physical_offset == 10_000 * start + sum(batch.lengths[start:row])
+            assert (result.queue_id, result.queue_offset) == (run.queue_id, offsets[run.queue_id])
+            offsets[run.queue_id] += 1
 
 
-def test_a_producers_batch_is_refused_whole():
+def test_what_is_left_out_behind_an_attempt_without_an_answer_may_be_stored():
     box = retrying()
     add(box), add(box)
     batch = box.next_batch(0)
-    assert box.acknowledge(batch.sequence, REFUSED, 0) is batch and batch.error() is not None
+    batch.encode(SHAPE)
+    box.lost(0)
+    assert box.next_batch(0) is batch
+    part = BatchPart(0, (batch.lengths[0],), (0,), 7)
+    refusals = (Refusal(1, 1, SendStatus.MESSAGE_ILLEGAL, REFUSED),)
+    outcome = BatchOutcome(SendStatus.PUT_OK, 0, parts=(part,), refusals=refusals)
+    box.acknowledge(batch.sequence, outcome, 0)
+    (run,) = batch.runs.values()
+    assert batch.result_of(run, 0).error is None
+    assert batch.result_of(run, 1).error.fields["perhaps_stored"]
 
 
-def test_rows_that_are_stored_together_or_not_at_all_are_a_batch_that_is_not_divided():
-    box = single_sends()
+def test_rows_that_are_stored_together_or_not_at_all_are_a_batch_of_their_own():
+    box = single_sends(window=3)
+    box.flushes = 1
     add(box, b"before", queue_id=0)
     rows = [(b"%d" % number, b"") for number in range(3)]
     batch, run, first = box.add_whole("t", 0, FIELDS, rows, 300, 0)
     add(box, b"after", queue_id=0)
     assert (run.count, first, batch.size) == (3, 0, 300)
-    assert settle_all(box, b"1") == {
-        b"before": True, b"0": False, b"1": False, b"2": False, b"after": True,
-    }  # fmt: skip
-    assert batch.halves is None and box.idle
+    sent = [box.next_batch(0) for _ in range(3)]
+    assert sent[1] is batch
+    heads = [APPEND_STREAM_REQUEST.decode(request_of(one, SHAPE))[0] for one in sent]
+    partial = [head.partial for head in heads]
+    assert partial == [True, False, True]
 
 
 def test_a_log_that_stops_fails_all_single_sends_at_once():
@@ -540,7 +543,7 @@ def test_a_log_that_stops_fails_all_single_sends_at_once():
     error = UnavailableError("stops")
     outcome = BatchOutcome(SendStatus.SERVICE_NOT_AVAILABLE, error=error)
     assert box.acknowledge(batch.sequence, outcome, 0) is batch
-    assert batch.halves is None and batch.error() is error
+    assert batch.error() is error
 
 
 def test_a_single_send_is_given_up_without_a_stream_and_sent_again_after_a_lost_answer():

@@ -120,6 +120,23 @@ def test_a_message_that_is_refused_takes_no_other_with_it(guarded, opened, toget
         assert stream.opened and stream.idle()
 
 
+@pytest.mark.parametrize("bad", BAD)
+def test_a_message_of_a_producer_that_is_refused_takes_no_other_with_it(guarded, opened, bad):
+    address, credentials = guarded
+    message, expected = BAD[bad]
+    messages = [Message("t", b"%d" % number, queue_id=number % 2) for number in range(GOOD)]
+    with opened(address, credentials=credentials) as client, client.producer() as producer:
+        deliveries = [producer.send_message(one) for one in [*messages, message, *messages]]
+        with pytest.raises(expected):
+            deliveries.pop(GOOD).result()
+        producer.flush()
+        results = [one.result() for one in deliveries]
+    assert [one.status for one in results] == [SendStatus.PUT_OK] * 2 * GOOD
+    for queue_id in (0, 1):
+        offsets = [one.queue_offset for one in results if one.queue_id == queue_id]
+        assert offsets == [*range(offsets[0], offsets[0] + len(offsets))]
+
+
 @pytest.fixture
 def client(own_log, opened):
     with opened(own_log.root, retry_timeout_s=60) as client:

@@ -1,16 +1,29 @@
-"""A batch with a bad frame is refused whole, the first bad frame is named, the others continue."""
+"""A batch with a bad frame is refused whole, and the first bad frame is named; a partial batch is
+stored without its bad frames. Other batches continue."""
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from stratamq_commitlog.messages import FrameBatch, FrameRun
+from stratamq_commitlog.messages import BatchResult, FrameBatch, FrameRun
+from stratamq_commitlog.write.partial_batch import MAX_BAD_FRAMES
+from stratamq_commitlog.write.topic_table import TopicConfig
 
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotFoundError,
+    NotPermittedError,
+    NotWritableError,
+    UnavailableError,
+)
 from stratamq.formats.frame import encode_blank
 from stratamq.formats.frame_layout import MAGIC_V2
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import check_property_crc, encode_property_crc, reserve
+from stratamq.formats.topics import DRAIN_TOPIC, PERMISSION_READ, Drain
 from tests.support.logs import BORN_V6, Store, batch, batch_of, raw_batch, raw_frame
 
 V6 = encode_host(BORN_V6)
@@ -182,6 +195,96 @@ def test_a_body_larger_than_the_limit_is_refused_in_a_batch():
     assert store.put_batch(batch([b"x" * 100])).status is SendStatus.PUT_OK
     refused = store.put_batch(batch([b"x", b"x" * 101]))
     assert refused.error.fields == {"frame": 1, "reason": "body_length"}
+
+
+# --- partial batches ---
+
+
+def put_in_part(store: Store, frames: list[bytes]) -> BatchResult:
+    return store.put_batch(replace(raw_batch(frames), partial=True))
+
+
+@each_bad
+@pytest.mark.parametrize(("count", "number"), [(1, 0), (5, 0), (5, 2), (5, 4), (20, 19)])
+def test_a_partial_batch_is_stored_without_its_bad_frame(store, bad, reason, count, number):
+    frames = [GOOD] * count
+    frames[number] = bad
+    result = put_in_part(store, frames)
+    (refusal,) = result.refusals
+    assert (refusal.first, refusal.count) == (number, 1)
+    assert refusal.status is SendStatus.MESSAGE_ILLEGAL
+    assert refusal.error.fields["frame"] == number
+    assert [frame.body for frame in store.frames()] == [b"good"] * (count - 1)
+    assert (result.error is None) == (count > 1)
+    stored = [length for part in result.parts for length in part.lengths]
+    assert stored == [len(GOOD)] * (count - 1)
+    assert [part.first_queue_offsets for part in result.parts] == [
+        (first,) for first, more in ((0, number), (number, count - 1 - number)) if more
+    ]
+
+
+def test_of_many_bad_frames_the_last_that_is_looked_for_refuses_all_behind_it(store):
+    frames = [BAD["topic"][0], GOOD] * (MAX_BAD_FRAMES + 4)
+    result = put_in_part(store, frames)
+    assert len(store.frames()) == MAX_BAD_FRAMES - 1
+    *before, last = result.refusals
+    assert [one.first for one in before] == [*range(0, 2 * MAX_BAD_FRAMES - 2, 2)]
+    assert last.end == len(frames)
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "error"),
+    [
+        ("closed", 0, NotWritableError),
+        ("orders", 99, InvalidRequestError),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 0, InvalidRequestError),
+        ("forbidden", 0, NotPermittedError),
+    ],
+)
+def test_a_partial_batch_is_stored_without_the_runs_that_no_queue_takes(
+    store, topic, queue_id, error
+):
+    store.log.topics.put(TopicConfig("closed", permission=PERMISSION_READ))
+    runs = [("orders", 0, [b"1", b"2"]), (topic, queue_id, [b"3", b"4"]), ("orders", 1, [b"5"])]
+    wanted, answers = replace(batch_of(runs), partial=True), []
+
+    def permit(name: str) -> None:
+        if name == "forbidden":
+            raise NotPermittedError("it may not be named")
+
+    store.log.puts.batch(wanted, answers.append, permit=permit)
+    store.settle()
+    (result,) = answers
+    (refusal,) = result.refusals
+    assert (refusal.first, refusal.count) == (2, 2) and isinstance(refusal.error, error)
+    assert [frame.body for frame in store.frames()] == [b"1", b"2", b"5"]
+    with pytest.raises(NotFoundError):
+        store.log.topics.get("forbidden")
+
+
+def test_a_partial_batch_is_refused_whole_where_the_broker_takes_nothing(store):
+    store.log.topics.put(TopicConfig(DRAIN_TOPIC, 1, 1, Drain.DRAINED.value))
+    result = put_in_part(store, [GOOD])
+    assert result.error.reason == "drained" and not result.refusals
+
+
+def test_a_part_that_is_refused_for_now_makes_the_batch_one_that_may_be_stored():
+    """The segment takes the first piece, and the next one is not there yet."""
+    store = Store(4096)
+    store.start()
+    store.put(bytes(2000))
+    store.send_batch(batch([bytes(3000)]))
+    runs = [("orders", 0, [bytes(500)]), ("orders", 99, [b"x"]), ("orders", 0, [bytes(1500)])]
+    answers = []
+    store.log.puts.batch(replace(batch_of(runs), partial=True), answers.append)
+    for _ in range(5):
+        store.step()
+    assert store.log.appender.blocked and not answers
+    store.log.appender.refuse_all(SendStatus.OS_PAGECACHE_BUSY, BusyError("no segment"))
+    store.settle()
+    (result,) = answers
+    assert result.status is SendStatus.UNKNOWN_ERROR
+    assert isinstance(result.error, UnavailableError) and not result.refusals
 
 
 # --- record checksums ---

@@ -8,20 +8,33 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 from stratamq_commitlog.messages import FrameRun, KnownPlace
+from stratamq_commitlog.servicer.append_codec import answers_response
 from stratamq_commitlog.use_cases.append_stream import AppendOpening, AppendStream, SentBatch
+from stratamq_commitlog.write.topic_table import TopicConfig
 
+from stratamq.api.v1 import commitlog_pb2 as pb
+from stratamq.client.append_messages import outcome_of
 from stratamq.client.batching import Batching, Outbox, size_bound
 from stratamq.client.numbering import LogPlace, Numbering
-from stratamq.client.units import Batch, BatchOutcome
-from stratamq.errors import BusyError, NotWritableError
+from stratamq.client.units import Batch, BatchOutcome, BatchRun
+from stratamq.errors import (
+    BusyError,
+    InvalidRequestError,
+    NotWritableError,
+    StrataError,
+    UnavailableError,
+)
 from stratamq.formats.batch_frames import FrameShape
+from stratamq.formats.frame import Frame
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.message_status import SendStatus
+from stratamq.formats.topic_types import MessageType
 from tests.support.logs import BORN, Store, batch
 
 PRODUCER = 11
 SHAPE = FrameShape(encode_host(BORN), producer=PRODUCER)
 NEVER_NS = 1 << 60
+MessagePlace = tuple[Batch, BatchRun, int]
 
 
 def outbox_of(batch_messages: int, delivery_ns: int = NEVER_NS) -> Outbox:
@@ -54,22 +67,18 @@ class Producer:
 
     async def _read(self) -> None:
         async for answers in self.answers:
-            for sequence, result in answers:
-                outcome = BatchOutcome(
-                    result.status,
-                    result.physical_offset,
-                    result.first_queue_offsets,
-                    error=result.error,
-                )
-                elsewhere = isinstance(result.error, NotWritableError)
+            response = pb.AppendStreamResponse.FromString(answers_response(answers))
+            for result in response.results:
+                outcome = outcome_of(result)
+                elsewhere = is_elsewhere(outcome.error)
                 self.moving |= elsewhere
-                self.outbox.acknowledge(sequence, outcome, self.now_ns, elsewhere)
+                self.outbox.acknowledge(result.sequence, outcome, self.now_ns, elsewhere)
 
-    def add(self) -> None:
-        row = (b"%d" % self.added, b"")
+    def add(self, topic: str = "orders", queue_id: int = 0, size: int = 4) -> MessagePlace:
+        row = (b"%0*d" % (size, self.added), b"")
         self.added += 1
-        size = size_bound("orders", row)
-        self.outbox.add("orders", 0, (0, 0, 1, 0), row, size, self.now_ns)
+        bound = size_bound(topic, row)
+        return self.outbox.add(topic, queue_id, (0, 0, 1, 0), row, bound, self.now_ns)
 
     def send(self) -> None:
         self.now_ns += 1_000_000_000
@@ -107,6 +116,11 @@ class Producer:
         await self._reading
 
 
+def is_elsewhere(error: StrataError | None) -> bool:
+    """Another broker may take it."""
+    return isinstance(error, NotWritableError) and error.reason != "permission"
+
+
 def lead(store: Store) -> None:
     """Grant the log's lead, or grant it again."""
     store.clock.advance_ms(1)
@@ -124,7 +138,9 @@ def sent_of(one: Batch) -> SentBatch:
     counts = np.frombuffer(lengths, ">u4").astype(np.uint32)
     known = one.sent_from
     place = KnownPlace(known.generation, known.offset) if one.unanswered and known else None
-    return SentBatch(one.sequence, len(frames), runs, counts, frames, place, resumes=one.resumes)
+    return SentBatch(
+        one.sequence, len(frames), runs, counts, frames, place, resumes=one.resumes, partial=True
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -151,6 +167,51 @@ async def test_what_is_refused_for_now_is_stored_before_what_was_sent_behind_it(
                 await producer.hang_up()
     await producer.rest()
     assert [int(frame.body) for frame in store.frames()] == list(range(producer.added))
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_what_the_log_does_not_take_takes_nothing_of_its_batch_with_it(seed):
+    """Whatever befalls the batch: a full disk, a lost answer, an election, a segment's end."""
+    store = Store(4096, seed=seed, max_message_bytes=100)
+    log = store.start()
+    log.topics.put(TopicConfig("closed", permission=4))
+    log.topics.put(TopicConfig("ordered", message_type=MessageType.FIFO))
+    producer = Producer(store, seed)
+    taken = [("orders", 0), ("orders", 3), ("invoices", 0)]
+    refused = [("orders", 99), ("closed", 0), ("ordered", 1), ("é", 0), ("orders", 0, 101)]
+    added = []
+    for _ in range(200):
+        match producer.chance.choice(("add", "add", "add", "send", "turn", "settle", "full", "")):
+            case "add":
+                queue = producer.chance.choice([*taken, *refused])
+                added.append((queue, producer.add(*queue)))
+            case "send":
+                producer.send()
+            case "turn":
+                await producer.turn()
+            case "settle":
+                store.settle()
+            case "full" if producer.chance.random() < 0.3:
+                store.log.gate.disk_full ^= True
+            case "" if producer.chance.random() < 0.1:
+                await producer.hang_up()
+            case "" if producer.chance.random() < 0.3:
+                (lead if store.log.gate.lease.ended else end_lead)(store)
+    await producer.rest()
+    frames = {offset: frame for offset, _, frame in store.members() if isinstance(frame, Frame)}
+    for wanted in taken:
+        found = [int(f.body) for f in frames.values() if (f.topic, f.queue_id) == wanted]
+        assert found == [number for number, (queue, _) in enumerate(added) if queue == wanted]
+    assert {(frame.topic, frame.queue_id) for frame in frames.values()} <= {*taken}
+    for number, (queue, (one, run, index)) in enumerate(added):
+        result = one.result_of(run, index)
+        if queue in taken:
+            frame = frames[result.check().physical_offset]
+            assert (int(frame.body), frame.queue_offset) == (number, result.queue_offset)
+        else:
+            assert isinstance(
+                result.error, InvalidRequestError | NotWritableError | UnavailableError
+            )
 
 
 async def test_what_is_refused_for_good_holds_up_nothing():

@@ -12,11 +12,11 @@ from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import PRIORITY, decode_properties, encode_properties
 from stratamq.formats.topic_types import (
     MessageType,
-    first_other,
     numbered_type,
     priority_of,
     queue_of_priority,
     type_of_message,
+    types_of,
 )
 from tests.support.disks import write_file
 from tests.support.logs import Store, batch, batch_of, message, raw_batch, raw_frame
@@ -255,10 +255,9 @@ def test_columns_of_texts_say_what_the_decoded_properties_say():
         for end in ("", "\x02")
     ]
     for text in texts:
-        found = type_of_message(decode_properties(text))
-        for wanted in (MessageType.NORMAL, MessageType.FIFO, MessageType.PRIORITY):
-            other = None if found is wanted else (0, found)
-            assert first_other(wanted, [text]) == other, text
+        assert types_of([text]) == [type_of_message(decode_properties(text))], text
+    assert types_of(texts) == [type_of_message(decode_properties(text)) for text in texts]
+    assert types_of([]) == []
 
 
 def test_a_number_that_is_no_type_is_refused():

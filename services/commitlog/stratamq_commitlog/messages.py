@@ -5,8 +5,8 @@ of the requests, refusals as soon as they are known. A result means *stored* exa
 `physical_offset` is not −1.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from stratamq.errors import StrataError
 from stratamq.follow.protocol import Run as FollowRun
 from stratamq.formats.hosts import Host
 from stratamq.formats.message_status import SendStatus
+from stratamq.rpc.refusals import Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class FrameBatch:
     None: the stream is a producer's."""
     behind: Callable[[], StrataError | None] | None = None
     """For a producer's stream in order: why a batch before this one was refused for now."""
+    partial: bool = False
+    """Messages that the log does not take are left out. False: stored whole or not at all."""
 
     def obstacle(self) -> StrataError | None:
         """Why it is not stored, or not yet, by what its stream is."""
@@ -107,6 +110,40 @@ class FrameBatch:
         """Whether both may be appended together."""
         both = self.fence is other.fence and (self.numbers is None) is (other.numbers is None)
         return both and self.obstacle() is None
+
+    def stretches(self, bounds: Sequence[tuple[int, int]]) -> "list[FrameBatch]":
+        """Some of its messages as batches, one for each `(start, stop)`; these are in order."""
+        ends = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+        frames, numbers = memoryview(self.frames), self.numbers
+        return [
+            replace(
+                self,
+                runs=runs,
+                lengths=self.lengths[start:stop],
+                frames=frames[ends[start] : ends[stop]],
+                numbers=None if numbers is None else replace(numbers, first=numbers.first + start),
+            )
+            for (start, stop), runs in zip(bounds, runs_within(self.runs, bounds), strict=True)
+        ]
+
+
+def runs_within(
+    runs: Sequence[FrameRun], bounds: Sequence[tuple[int, int]]
+) -> Iterator[list[FrameRun]]:
+    """The runs of messages from `start` up to, and without, `stop`, for several of these pairs,
+    which are in order."""
+    following = iter(runs)
+    run, end = FrameRun("", 0, 0), 0
+    for start, stop in bounds:
+        found = []
+        while start < stop:
+            while end <= start:
+                run = next(following)
+                end += run.count
+            count = min(end, stop) - start
+            found.append(FrameRun(run.topic, run.queue_id, count))
+            start += count
+        yield found
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +161,7 @@ class StoredPart:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """How one batch ended: whole or not at all; `error.fields["frame"]` is the first bad one."""
+    """How one batch ended. `error`: nothing is stored; its field `frame` is the first bad one."""
 
     status: SendStatus
     physical_offset: int = -1
@@ -132,9 +169,12 @@ class BatchResult:
     store_timestamp_ms: int = 0
     error: StrataError | None = None
     parts: tuple[StoredPart, ...] = ()
-    """Some of it was in the log already: where all of it is. The fields above are the first's."""
+    """Some of it was in the log already, or is left out: where all that is stored is. The fields
+    above are the first's."""
     queue_ids: tuple[int, ...] = ()
     """One for each run; empty when the producer named every queue."""
+    refusals: tuple[Refusal, ...] = ()
+    """What is left out of a partial batch, in order."""
 
 
 PutDone = Callable[[list[PutResult]], None]

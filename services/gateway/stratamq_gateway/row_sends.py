@@ -140,10 +140,9 @@ class RowSends:
 
 def _sent(one: _Waiting, batch: Batch) -> list[bytes | memoryview]:
     """The answer. StrataError: why it was not stored."""
-    there, run, at = batch.now_in(one.run, one.first)
-    stored = there.places_of(run, at, one.count)
+    stored = batch.places_of(one.run, one.first, one.count)
     if stored is not None:
         return [encode_sent(stored, one.key, one.command.opaque, one.region)]
-    places = [batch.now_in(one.run, index) for index in range(one.first, one.first + one.count)]
-    results = [there.result_of(run, at, with_id=True).check() for there, run, at in places]
+    wanted = range(one.first, one.first + one.count)
+    results = [batch.result_of(one.run, at, with_id=True).check() for at in wanted]
     return encode_answer(sent_answer(results, one.region), one.command.opaque)

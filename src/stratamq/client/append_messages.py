@@ -7,11 +7,12 @@ from stratamq.api.v1 import commitlog_pb2
 from stratamq.client.numbering import LogPlace
 from stratamq.client.units import Batch, BatchOutcome, BatchPart, perhaps_stored
 from stratamq.client.values import SendResult
-from stratamq.errors import BusyError, NotWritableError, StrataError
+from stratamq.errors import BusyError, NotWritableError, StrataError, UnavailableError
 from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.appending import refusal_of
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
+from stratamq.rpc.refusals import Refusal
 
 
 class Exchange:
@@ -63,7 +64,7 @@ def request_of(batch: Batch, shape: FrameShape) -> bytes:
         for run in batch.runs.values()
     ]
     head = commitlog_pb2.AppendStreamRequest(
-        sequence=batch.sequence, runs=runs, resumes=batch.resumes
+        sequence=batch.sequence, runs=runs, resumes=batch.resumes, partial=not batch.whole
     )
     if batch.unanswered and batch.sent_from is not None:
         head.sent_from.CopyFrom(wire_place(batch.sent_from))
@@ -86,7 +87,14 @@ def outcome_of(result: commitlog_pb2.AppendBatchResult, store_host: bytes = b"")
         parts=tuple(_part(part) for part in result.parts),
         queue_ids=tuple(result.queue_ids),
         store_host=store_host,
+        refusals=tuple(_refusal(one) for one in result.refusals),
     )
+
+
+def _refusal(refusal: commitlog_pb2.AppendRefusal) -> Refusal:
+    status = SendStatus(refusal.status or SendStatus.UNKNOWN_ERROR.value)
+    error = refusal_of(status, refusal) or UnavailableError("not stored")
+    return Refusal(refusal.first, refusal.count, status, error)
 
 
 def _part(part: commitlog_pb2.AppendedPart) -> BatchPart:

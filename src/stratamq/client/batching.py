@@ -3,9 +3,9 @@
     add ──▶ current batch ──▶ ready ──▶ in flight ──▶ settled
                  │ full, or nothing else is under way, or it has lingered long enough
 
-A batch goes over the append stream whole and is stored whole or not at all. Batches are sent and
-acknowledged in order. Within a batch messages are grouped by queue, and within a queue in the order
-in which they were added.
+Batches are sent and acknowledged in order. Of a batch the log leaves out the messages that it does
+not take, unless they are to be stored together or not at all. Within a batch messages are grouped
+by queue, and within a queue in the order in which they were added.
 """
 
 import math
@@ -71,8 +71,7 @@ class Outbox:
     Of `single_sends` each message has a caller that waits for it alone. The log chooses a queue for
     what names none. Only a batch whose answer was lost, from then on for `delivery_ns`, or that
     another broker, or the same one later, may take is sent again; what no stream was there for is
-    given up after `unreached_ns`. A batch that is refused for what one of its messages is, is
-    divided, until the message is refused alone.
+    given up after `unreached_ns`.
     """
 
     def __init__(self, batching: Batching, numbering: Numbering | None = None) -> None:
@@ -157,8 +156,8 @@ class Outbox:
         size: int,
         now_ns: int,
     ) -> tuple[Batch, BatchRun, int]:
-        """Rows that are stored together or not at all: a batch of their own, which is not divided.
-        As many as one carries."""
+        """Rows that are stored together or not at all: a batch of their own. As many as one
+        carries."""
         self._seal()
         batch, run = self._place(topic, queue_id, now_ns)
         batch.whole = True
@@ -315,8 +314,7 @@ class Outbox:
         self, sequence: int, outcome: BatchOutcome, now_ns: int, elsewhere: bool = False
     ) -> Batch | None:
         """Settle the oldest batch in flight and return it; None when it is to be sent again,
-        `elsewhere`: to another broker, which is no further attempt. One that is divided is settled
-        by its `halves`.
+        `elsewhere`: to another broker, which is no further attempt.
 
         UnavailableError when the answer is to another batch: answers come in order.
         """
@@ -330,8 +328,6 @@ class Outbox:
         if self._goes_again(batch, outcome, now_ns, elsewhere):
             self._put_back(batch)
             return None
-        if outcome.of_one_message and self.divide(batch):
-            return batch
         self.pending_bytes -= batch.size
         batch.settle(outcome.after_unanswered() if batch.unanswered else outcome)
         return batch
@@ -356,14 +352,6 @@ class Outbox:
                 return False
             batch.unanswered = True
         self._not_before_ns = now_ns + delay_ns
-        return True
-
-    def divide(self, batch: Batch) -> bool:
-        """Send a batch that is not in flight in two halves; False: it is to be settled whole."""
-        if not self.batching.single_sends or batch.whole or batch.count == 1:
-            return False
-        for half in reversed(batch.divide()):
-            self._put_back(half)
         return True
 
     def _is_overdue(self, batch: Batch, now_ns: int, reached: bool = True) -> bool:

@@ -3,24 +3,18 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from stratamq.client.numbering import LogPlace
 from stratamq.client.spans import MAX_LINKS, Called, CallSpan, batch
 from stratamq.client.values import SendResult
-from stratamq.errors import (
-    InvalidRequestError,
-    NotFoundError,
-    NotPermittedError,
-    NotWritableError,
-    StrataError,
-    UnavailableError,
-)
+from stratamq.errors import StrataError, UnavailableError
 from stratamq.formats.batch_frames import BatchEncoder, FrameShape, Row
 from stratamq.formats.message_id import encode_message_id, encode_message_ids
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.properties import find_property
+from stratamq.rpc.refusals import Refusal
 from stratamq.rpc.request_ids import KEY, valid
 
 Fields = tuple[int, int, int, int]
@@ -68,7 +62,7 @@ class PlacedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """How a batch ended. `error` None: stored, at these offsets."""
+    """How a batch ended. `error` None: stored, at these offsets, but for `refusals`."""
 
     status: SendStatus
     physical_offset: int = -1
@@ -76,19 +70,13 @@ class BatchOutcome:
     store_timestamp_ms: int = 0
     error: StrataError | None = None
     parts: tuple[BatchPart, ...] = ()
-    """Some of it was stored by an earlier attempt: where all of it is."""
+    """Some of it was stored by an earlier attempt, or left out: where all that is stored is."""
     queue_ids: tuple[int, ...] = ()
     """One for each run, where the log has chosen one."""
     store_host: bytes = b""
     """The address of the log that stored it, where the log reports it."""
-
-    @property
-    def of_one_message(self) -> bool:
-        """Refused for what one of its messages is: the others may be taken."""
-        error = self.error
-        if isinstance(error, NotWritableError):
-            return error.reason == "permission"
-        return isinstance(error, InvalidRequestError | NotFoundError | NotPermittedError)
+    refusals: tuple[Refusal, ...] = ()
+    """What the log has left out, in order."""
 
     @property
     def beyond_window(self) -> bool:
@@ -107,9 +95,13 @@ class BatchOutcome:
 
     def after_unanswered(self) -> "BatchOutcome":
         """The same behind an attempt that was not answered: what is refused now may be stored."""
-        if self.error is None:
+        if self.error is None and not self.refusals:
             return self
-        return replace(self, error=perhaps_stored(self.error))
+        return replace(
+            self,
+            error=None if self.error is None else perhaps_stored(self.error),
+            refusals=tuple(replace(one, error=perhaps_stored(one.error)) for one in self.refusals),
+        )
 
 
 class BatchRun:
@@ -149,23 +141,31 @@ class BatchRun:
         self._starts.append(self.count)
         self.pieces.append((fields, rows))
 
-    def part(self, start: int, stop: int) -> "BatchRun":
-        """These of its messages."""
-        part = BatchRun(self.topic, self.queue_id, self.number)
-        for fields, rows in self.pieces:
-            if taken := rows[max(0, start) : max(0, stop)]:
-                part.extend(fields, taken)
-            start, stop = start - len(rows), stop - len(rows)
-        return part
-
     def properties(self, index: int) -> bytes:
         number = bisect_right(self._starts, index) - 1
         return self.pieces[number][1][index - self._starts[number]][1]
 
 
-def messages_of(parts: Sequence[BatchPart], runs: Sequence[BatchRun]) -> Iterator[StoredMessage]:
-    """Tell where each message of a batch is stored: it has these runs, and lies in these parts."""
+def fates_of(
+    parts: Sequence[BatchPart], runs: Sequence[BatchRun], refusals: Sequence[Refusal] = ()
+) -> list[StoredMessage | Refusal]:
+    """Tell where each message of a batch is stored, or why it is not: the batch has these runs, and
+    what is stored of it lies in these parts."""
+    stored = _messages_of(parts, runs, refusals)
+    fates: list[StoredMessage | Refusal] = []
+    for refusal in refusals:
+        fates += islice(stored, refusal.first - len(fates))
+        fates += [refusal] * refusal.count
+    fates += stored
+    return fates
+
+
+def _messages_of(
+    parts: Sequence[BatchPart], runs: Sequence[BatchRun], refusals: Sequence[Refusal]
+) -> Iterator[StoredMessage]:
     queues = [number for number, run in enumerate(runs) for _ in range(run.count)]
+    for refusal in reversed(refusals):
+        del queues[refusal.first : refusal.first + refusal.count]
     row = 0
     for part in parts:
         offset, numbers, number = part.physical_offset, iter(part.first_queue_offsets), -1
@@ -227,7 +227,7 @@ class Batch(SendingUnit):
     """Messages that go together."""
 
     __slots__ = (
-        "_ends", "_stored", "contexts", "count", "halves", "lengths", "opened_ns", "outcome",
+        "_ends", "_fates", "contexts", "count", "lengths", "opened_ns", "outcome",
         "queue_of", "resumes", "runs", "sent_from", "sequence", "unanswered", "whole",
     )  # fmt: skip
 
@@ -245,7 +245,7 @@ class Batch(SendingUnit):
         self.unanswered = False
         """An attempt is over, and what became of it is not known."""
         self.whole = False
-        """It is not divided."""
+        """It is stored whole or not at all."""
         self.runs: dict[tuple[str, int], BatchRun] = {}
         self.queue_of: dict[str, int] = {}
         self.count = 0
@@ -253,10 +253,8 @@ class Batch(SendingUnit):
         """Trace contexts of its messages, where traces are recorded: some, each once."""
         self.lengths: list[int] = []
         self.outcome: BatchOutcome | None = None
-        self.halves: tuple[Batch, Batch] | None = None
-        """What it was divided into: these are sent, and have outcomes, instead of it."""
         self._ends: list[int] = []
-        self._stored: list[StoredMessage] = []
+        self._fates: list[StoredMessage | Refusal] = []
 
     def link(self, properties: Mapping[str, str]) -> None:
         """A message of these properties is in it."""
@@ -288,52 +286,16 @@ class Batch(SendingUnit):
         self.lengths = encoder.lengths
         return encoder.pieces()
 
-    def divide(self) -> "tuple[Batch, Batch]":
-        """The messages of an encoded batch in two batches, with their sequences."""
-        runs = list(self.runs.values())
-        first, second = Batch(self.opened_ns), Batch(self.opened_ns)
-        if len(runs) > 1:
-            middle = len(runs) // 2
-            first._take(runs[:middle])
-            second._take(runs[middle:])
-        else:
-            first._take([runs[0].part(0, runs[0].count // 2)])
-            second._take([runs[0].part(runs[0].count // 2, runs[0].count)])
-        for half in (first, second):
-            half.sent_from, half.unanswered = self.sent_from, self.unanswered
-            half.contexts = self.contexts
-        first.sequence, second.sequence = self.sequence, self.sequence + first.count
-        first.size = self.size * first.count // self.count
-        second.size = self.size - first.size
-        self.halves, self.settled = (first, second), True
-        return self.halves
-
-    def _take(self, runs: "list[BatchRun]") -> None:
-        for number, run in enumerate(runs):
-            one = run.part(0, run.count)
-            one.number = number
-            self.runs[run.topic, run.queue_id] = one
-            self.count += run.count
-
-    def now_in(self, run: BatchRun, index: int) -> "tuple[Batch, BatchRun, int]":
-        """Where a message is, after all divisions."""
-        if self.halves is None:
-            return self, run, index
-        place = (run.topic, run.queue_id)
-        first, second = self.halves
-        head = first.runs.get(place)
-        if head is not None and index < head.count:
-            return first.now_in(head, index)
-        tail = second.runs[place]
-        return second.now_in(tail, index - (run.count - tail.count))
-
     def settle(self, outcome: BatchOutcome) -> None:
         self.outcome = outcome
         self.settled = True
 
     def error(self) -> StrataError | None:
-        assert self.outcome is not None
-        return self.outcome.error
+        outcome = self.outcome
+        assert outcome is not None
+        if outcome.error is None and outcome.refusals:
+            return outcome.refusals[0].error
+        return outcome.error
 
     def results(self) -> Iterator[SendResult]:
         """Queue by queue."""
@@ -343,7 +305,7 @@ class Batch(SendingUnit):
 
     def places_of(self, run: BatchRun, first: int, count: int) -> "PlacedRun | None":
         """Where these messages of a run are. None: ask `result_of` for each; the batch was not
-        stored, or not by a single attempt."""
+        stored as a whole by a single attempt."""
         outcome = self.outcome
         assert outcome is not None
         if outcome.error is not None or outcome.parts:
@@ -363,7 +325,7 @@ class Batch(SendingUnit):
 
     def first_queue_offsets(self) -> tuple[int, ...] | None:
         """Those of its runs, by their numbers. None: ask `result_of` for each message; the batch
-        was not stored by a single attempt, or not as its topics want it."""
+        was not stored as a whole by a single attempt, or not as its topics want it."""
         outcome = self.outcome
         if outcome is None or outcome.error is not None or outcome.parts:
             return None
@@ -376,21 +338,25 @@ class Batch(SendingUnit):
         outcome = self.outcome
         assert outcome is not None
         unique_key = (find_property(run.properties(index), b"UNIQ_KEY") or b"").decode()
-        if outcome.error is not None:
-            return SendResult(
-                outcome.status, run.topic, run.queue_id, unique_key=unique_key, error=outcome.error
-            )
         place = run.first + index
-        if outcome.parts:
-            if not self._stored:
-                self._stored = list(messages_of(outcome.parts, list(self.runs.values())))
-            stored = self._stored[place]
+        fate: StoredMessage | Refusal | BatchOutcome = outcome
+        if outcome.parts or outcome.refusals:
+            if not self._fates:
+                runs = list(self.runs.values())
+                self._fates = fates_of(outcome.parts, runs, outcome.refusals)
+            fate = self._fates[place]
+        refused = fate if isinstance(fate, Refusal) else outcome
+        if refused.error is not None:
+            return SendResult(
+                refused.status, run.topic, run.queue_id, unique_key=unique_key, error=refused.error
+            )
+        if isinstance(fate, StoredMessage):
             return SendResult(
                 status=outcome.status,
                 topic=run.topic,
                 unique_key=unique_key,
-                message_id=outcome.message_id(stored.physical_offset) if with_id else "",
-                **stored._asdict(),
+                message_id=outcome.message_id(fate.physical_offset) if with_id else "",
+                **fate._asdict(),
             )
         if not self._ends:
             self._ends = list(accumulate(self.lengths))

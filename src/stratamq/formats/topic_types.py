@@ -113,21 +113,16 @@ def queue_of_priority(priority: int, queues: int) -> int:
     return max(0, min(priority, queues - 1))
 
 
-def first_other(wanted: MessageType, texts: Sequence[bytes]) -> tuple[int, MessageType] | None:
-    """The first message that is not of the wanted type, and its type, by the properties texts of
-    messages that are no half messages."""
+def types_of(texts: Sequence[bytes]) -> list[MessageType]:
+    """The types of messages that are no half messages, by their properties texts."""
     joined = b"".join((ITEM_SEPARATOR, ITEM_SEPARATOR.join(texts), ITEM_SEPARATOR))
     # Found by memmem in all texts at once: a decoder takes 3 µs for each of them.
     is_certain = not any(name in joined for name in _UNCERTAIN)
     if is_certain and _GROUP not in joined:
-        return None if wanted is MessageType.NORMAL or not texts else (0, MessageType.NORMAL)
-    for at, text in enumerate(texts):
-        if not is_certain:
-            found = type_of_message(decode_properties(text))
-        elif text.startswith(_GROUP[1:]) or _GROUP in text:
-            found = MessageType.FIFO
-        else:
-            found = MessageType.NORMAL
-        if found is not wanted:
-            return at, found
-    return None
+        return [MessageType.NORMAL] * len(texts)
+    if not is_certain:
+        return [type_of_message(decode_properties(text)) for text in texts]
+    return [
+        MessageType.FIFO if text.startswith(_GROUP[1:]) or _GROUP in text else MessageType.NORMAL
+        for text in texts
+    ]

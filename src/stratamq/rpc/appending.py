@@ -27,7 +27,10 @@ def shape_of(opened: commitlog_pb2.AppendOpened, producer: int = 0) -> FrameShap
 
 
 def refusal_of(
-    status: SendStatus, result: commitlog_pb2.AppendResult | commitlog_pb2.AppendBatchResult
+    status: SendStatus,
+    result: commitlog_pb2.AppendResult
+    | commitlog_pb2.AppendBatchResult
+    | commitlog_pb2.AppendRefusal,
 ) -> StrataError | None:
     """The error that came in band; None when what was sent is stored."""
     if status.stored and not result.error_name:

@@ -13,6 +13,7 @@ from stratamq.formats.hosts import Host, encode_host
 from stratamq.formats.properties import KEYS, TAGS, UNIQ_KEY
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
 from stratamq.rpc.mirrors import message_of
+from stratamq.rpc.refusals import Refusal
 from stratamq.rpc.status import encode_fields, error_name
 from stratamq_commitlog.messages import (
     BatchResult,
@@ -161,6 +162,7 @@ def _sent_batch(most: int, request: bytes) -> SentBatch:
         place_of(head.sent_from) if head.HasField("sent_from") else None,
         head.traceparent,
         resumes=head.resumes,
+        partial=head.partial,
     )
 
 
@@ -179,17 +181,30 @@ def _message(sequence: int, result: BatchResult) -> pb.AppendBatchResult:
         store_timestamp_ms=result.store_timestamp_ms,
         parts=[_part(part) for part in result.parts],
         queue_ids=result.queue_ids,
+        refusals=[_refusal(one) for one in result.refusals],
     )
     if error is not None:
-        message.beyond_window = bool(error.fields.get("beyond_window"))
-        message.error_name = error_name(error)
-        message.error = str(error)
-        message.error_fields = encode_fields(error.fields)
+        _set_error(message, error)
         frame = error.fields.get("frame", -1)
         message.bad_frame = frame if isinstance(frame, int) else -1
-        if isinstance(error, BusyError):
-            message.retry_after_ms = error.retry_after_ms
     return message
+
+
+def _refusal(refusal: Refusal) -> pb.AppendRefusal:
+    message = pb.AppendRefusal(
+        first=refusal.first, count=refusal.count, status=refusal.status.value
+    )
+    _set_error(message, refusal.error)
+    return message
+
+
+def _set_error(message: pb.AppendBatchResult | pb.AppendRefusal, error: StrataError) -> None:
+    message.beyond_window = bool(error.fields.get("beyond_window"))
+    message.error_name = error_name(error)
+    message.error = str(error)
+    message.error_fields = encode_fields(error.fields)
+    if isinstance(error, BusyError):
+        message.retry_after_ms = error.retry_after_ms
 
 
 def _part(part: StoredPart) -> pb.AppendedPart:

@@ -10,7 +10,7 @@ comes: 6 and 7 are refused, too, though it has room for them, until 5 comes agai
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -124,6 +124,8 @@ class SentBatch(NamedTuple):
     error: StrataError | None = None
     """Why the codec cannot read it: the answer in its place."""
     resumes: bool = False
+    partial: bool = False
+    """Messages that the log does not take are left out."""
 
 
 class Answered(NamedTuple):
@@ -149,12 +151,12 @@ class AppendStream:
         born: Host,
         opening: AppendOpening = AppendOpening(),  # noqa: B008 # it is frozen
         spans: AppendSpans | None = None,
-        require_topics: Callable[[Iterable[str]], None] = lambda topics: None,
+        permit: Callable[[str], None] = lambda topic: None,
     ) -> None:
-        """`spans`: where traces are recorded. `require_topics` raises NotPermittedError. Raises
+        """`spans`: where traces are recorded. `permit` raises NotPermittedError for a topic. Raises
         InvalidRequestError, and NotWritableError for a writer when the log is in another
         generation."""
-        self._require_topics = require_topics
+        self._permit = permit
         self._log = log
         self._spans = spans
         self._born = born
@@ -287,13 +289,12 @@ class AppendStream:
         try:
             if sent.error is not None:
                 raise sent.error
-            self._require_topics({run.topic for run in sent.runs})
             if self._refused is not None:
                 done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=self._refused))
                 return
             numbers, columns = self._numbers(sent), (sent.runs, sent.lengths, sent.frames)
-            batch = FrameBatch(*columns, numbers, self._obstacle, self._behind)
-            self._log.puts.batch(batch, done, self._require_replicas)
+            batch = FrameBatch(*columns, numbers, self._obstacle, self._behind, sent.partial)
+            self._log.puts.batch(batch, done, self._require_replicas, self._permit)
         except StrataError as error:
             done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
 
@@ -307,9 +308,8 @@ class AppendStream:
         slots, runs = self._slots, 0
         results: list[Answered] = []
         while slots and (result := slots[0].result) is not None:
-            runs += len(result.first_queue_offsets) + sum(
-                len(part.first_queue_offsets) + len(part.lengths) for part in result.parts
-            )
+            runs += len(result.first_queue_offsets) + len(result.refusals)
+            runs += sum(len(part.first_queue_offsets) + len(part.lengths) for part in result.parts)
             if results and runs > MAX_RESPONSE_RUNS:
                 break
             results.append(Answered(slots.popleft().sequence, result))

@@ -73,7 +73,13 @@ class Appending:
         if opening.writer:
             # First: one that may not write, or decides in another generation, ends no stream.
             require_service(opening.writer, caller)
-        stream = AppendStream(log, born_host(caller), opening, self._spans, call.require_topics)
+        stream = AppendStream(
+            log,
+            born_host(caller),
+            opening,
+            self._spans,
+            lambda topic: call.require_topics((topic,)),
+        )
         sender = stream.sender
         if sender:
             older = self._of_senders.get(sender)

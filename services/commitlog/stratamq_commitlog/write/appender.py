@@ -33,6 +33,7 @@ from stratamq_commitlog.recovery.recovery import RecoveredLog
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
 from stratamq_commitlog.write.frame_fields import check_batches, fill_fields
+from stratamq_commitlog.write.partial_batch import without_bad_frames
 from stratamq_commitlog.write.pending_items import (
     BatchItem,
     Commit,
@@ -235,8 +236,9 @@ class Appender:
         if self._is_fenced(head):
             return 0, self._pop().size
         if resends.is_suspected(self._window, head.batch):
-            return self._append_again(head)
-        numbered = head.batch.numbers is not None
+            self._pop()
+            self._append_again(head)
+            return len(head.batch.lengths), head.size
         room = self._segments.remaining(self.appended) - _EIGHT
         group: list[BatchItem] = []
         messages = size = 0
@@ -246,7 +248,7 @@ class Appender:
             if group and (messages >= most_messages or size + item.size > most_bytes):
                 break
             batch = item.batch
-            is_again = numbered and resends.is_suspected(self._window, batch)
+            is_again = resends.is_suspected(self._window, batch)
             if group and (is_again or not batch.goes_with(head.batch)):
                 break
             group.append(item)
@@ -258,7 +260,11 @@ class Appender:
         return messages, size
 
     def _append_batches(self, group: list[BatchItem]) -> None:
-        results = self._store(group)
+        try:
+            results = self._store(group)
+        except BadFrame as bad:
+            self._refuse_bad(group, bad)
+            return
         if results is None:
             return
         answers = [(item.done, result) for item, result in zip(group, results, strict=True)]
@@ -273,13 +279,10 @@ class Appender:
 
     def _store(self, group: list[BatchItem]) -> list[BatchResult] | None:
         """Write the batches, numbered ones or others, one behind the other; how each is to be
-        answered once it is safe. None: all that is to be answered has been."""
+        answered once it is safe. None: they could not be written, and are answered. Raises
+        BadFrame."""
         batches = [self.turns.placed(item.batch) for item in group]
-        try:
-            checked = check_batches(batches, self._rules)
-        except BadFrame as bad:
-            self._refuse_bad(group, bad)
-            return None
+        checked = check_batches(batches, self._rules)
         raw, runs = checked.raw, checked.runs
         # Taken before the bytes are written: queue 0 is at 7, ten frames get 7 to 16, the write
         # fails, and 17 would be next. No one sees the gap: a write that fails ends writing, and
@@ -317,40 +320,38 @@ class Appender:
             offset = end
         return results
 
-    def _append_again(self, item: BatchItem) -> tuple[int, int]:
+    def _append_again(self, item: BatchItem) -> None:
         """Store what is not in the log of a batch that may be, and answer all of it."""
-        self._pop()
-        count = size = 0
         try:
             for part in resends.missing(self._window, item.batch):
-                count, size = count + len(part.lengths), size + len(part.frames)
                 if self._store([BatchItem(part, item.done, len(part.frames))]) is None:
-                    return count, size
+                    return
             end, result = resends.stored(self._window, item.batch)
-        except UnavailableError as error:
-            item.done(BatchResult(SendStatus.UNKNOWN_ERROR, error=error))
-            return 0, 0
-        except InvalidRequestError as error:
-            item.done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
-            return count, size
+        except BadFrame as bad:
+            self._refuse_bad([item], bad)
+            return
+        except StrataError as error:
+            unknown = isinstance(error, UnavailableError)
+            status = SendStatus.UNKNOWN_ERROR if unknown else SendStatus.MESSAGE_ILLEGAL
+            item.done(BatchResult(status, error=error))
+            return
 
         def finish(status: SendStatus, error: StrataError | None) -> None:
             item.done(replace(result, status=status, error=error))
 
         self._commit(end, finish)
-        return count, size
 
     def _refuse_bad(self, group: list[BatchItem], bad: BadFrame) -> None:
-        """Refuse the batches that hold bad frames, and append the others, one by one."""
-        if len(group) > 1:
-            for item in group:
-                # Example: a service sent A and B, and A is bad. B was decided on top of A.
-                if not self._is_fenced(item):
-                    self._append_batches([item])
-            return
-        number = bad.number
-        error = InvalidRequestError(f"frame {number}: {bad}", frame=number, reason=bad.reason)
-        group[0].done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
+        """Refuse what is bad, and append the rest, one by one."""
+        rest = group if len(group) > 1 else without_bad_frames(group[0], bad, self._rules)
+        for item in rest:
+            # Example: a service sent A and B, and A is bad. B was decided on top of A.
+            if self._is_fenced(item):
+                continue
+            if resends.is_suspected(self._window, item.batch):
+                self._append_again(item)
+            else:
+                self._append_batches([item])
 
     def _is_fenced(self, item: BatchItem) -> bool:
         """Whether the batch is refused because its stream may store nothing more, or not yet."""

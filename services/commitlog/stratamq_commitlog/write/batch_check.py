@@ -6,7 +6,6 @@ meaning is the followers'. But what recovery takes for a torn or a damaged recor
 must not get into the log.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,11 +23,10 @@ from stratamq.formats.columns import (
     windows,
 )
 from stratamq.formats.columns_patch import even_stretches, scatter
+from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import PROPERTY_CRC_BYTES, encode_property_crc
-from stratamq.formats.topic_types import MessageType, first_other
-from stratamq.formats.topics import ANY_QUEUE
+from stratamq.rpc.refusals import Refusal
 from stratamq_commitlog.messages import FrameBatch, FrameRun
-from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 FORBIDDEN_FLAGS = 0xFFFFFFFF & ~(
     sysflag.COMPRESSED
@@ -48,8 +46,6 @@ _DIGITS = (np.arange(10_000)[:, None] // (1, 10, 100, 1_000)) % 10 + ord("0")
 _FOUR_DIGITS = _DIGITS.astype(np.uint8).view(np.uint32)[:, 0]
 """The last four decimal digits of each number below 10 000, the lowest first, as they lie there."""
 _FEW_TOPICS = 16
-_NEVER_READY = (MessageType.DELAY, MessageType.TRANSACTION)
-"""What a producer sends as fields: the log makes the frame of a message that waits."""
 ZERO_RUN_BYTES = SECTOR_BYTES
 ZERO_END = "the properties end in a zero byte"
 ZERO_RUN = f"the properties hold {ZERO_RUN_BYTES} zero bytes in a row"
@@ -94,6 +90,13 @@ class BadFrame(Exception):
         self.number = number
         self.reason = reason
 
+    def refusal(self, start: int, count: int) -> Refusal:
+        """Refuse so many messages from the bad one on. Message `start` of their batch was the first
+        of the pass."""
+        number = start + self.number
+        error = InvalidRequestError(f"frame {number}: {self}", frame=number, reason=self.reason)
+        return Refusal(number, count, SendStatus.MESSAGE_ILLEGAL, error)
+
 
 def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
     """The checks of a batch that need not read its frames. Raises InvalidRequestError."""
@@ -109,63 +112,6 @@ def check_shape(batch: FrameBatch, max_bytes: int, max_messages: int) -> None:
     counts = [run.count for run in batch.runs]
     if min(counts, default=0) <= 0 or sum(counts) != count:
         raise InvalidRequestError("the runs do not add up to the number of frames")
-
-
-def check_queues(
-    runs: list[FrameRun], topics: TopicTable, *, own: bool = False
-) -> Iterable[TopicConfig]:
-    """Every run names a queue that takes messages: the topics named, new ones among them. Raises as
-    `TopicTable.writable` does, and InvalidRequestError for a queue beyond a topic's last."""
-    known: dict[str, TopicConfig] = {}
-    for run in runs:
-        config = known.get(run.topic)
-        if config is None:
-            config = known[run.topic] = topics.writable(run.topic, own=own)
-        if not 0 <= run.queue_id < config.write_queues and run.queue_id != ANY_QUEUE:
-            raise InvalidRequestError(
-                f"topic {run.topic} has queues 0 to {config.write_queues - 1}, no {run.queue_id}"
-            )
-    return known.values()
-
-
-def check_types(batch: FrameBatch, named: Iterable[TopicConfig]) -> None:
-    """The messages are of the types that their topics take. Nothing is looked at for topics that
-    take all. Raises InvalidRequestError.
-
-    Frames that are none are passed over: the pass refuses them, and says why.
-    """
-    typed = {one.topic: one.message_type for one in named if not one.message_type.takes_all}
-    if not typed:
-        return
-    try:
-        frames = frame_columns(np.frombuffer(batch.frames, np.uint8), batch.lengths)
-    except CorruptRecordError:
-        return
-    starts, ends = frames.properties_start.tolist(), (frames.start + frames.size).tolist()
-    first = 0
-    for run in batch.runs:
-        wanted, rows = typed.get(run.topic), slice(first, first + run.count)
-        first += run.count
-        if wanted is None:
-            continue
-        bounds = zip(starts[rows], ends[rows], strict=True)
-        other = first_other(wanted, [bytes(batch.frames[start:end]) for start, end in bounds])
-        if other is not None or wanted in _NEVER_READY:
-            at, found = other or (0, wanted)
-            number = rows.start + at
-            raise InvalidRequestError(
-                f"frame {number}: {wrong_type(run.topic, wanted, found)}",
-                frame=number,
-                reason="message_type",
-            )
-
-
-def wrong_type(topic: str, wanted: MessageType, found: MessageType) -> str:
-    if found is wanted:
-        return (
-            f"topic {topic} takes {wanted} messages, and a ready frame is none: it is stored as is"
-        )
-    return f"topic {topic} takes {wanted} messages, and this is of the type {found}"
 
 
 def check_frames(batches: list[FrameBatch], rules: FrameRules) -> CheckedFrames:

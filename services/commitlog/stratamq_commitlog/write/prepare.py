@@ -49,8 +49,9 @@ from stratamq.formats.sysflag import transaction_type
 from stratamq.formats.topic_types import MessageType, type_of_message
 from stratamq.formats.topics import HALF_TOPIC, MAX_TOPIC_BYTES, SCHEDULE_TOPIC, TIMER_TOPIC
 from stratamq_commitlog.messages import Numbers, PutMessage, PutResult
-from stratamq_commitlog.write.batch_check import ZERO_END, ZERO_RUN, looks_torn, wrong_type
+from stratamq_commitlog.write.batch_check import ZERO_END, ZERO_RUN, looks_torn
 from stratamq_commitlog.write.queue_offsets import QueueTurns
+from stratamq_commitlog.write.topic_check import wrong_type
 from stratamq_commitlog.write.topic_table import TopicConfig, TopicTable
 
 _FOR_THE_COPY = 256

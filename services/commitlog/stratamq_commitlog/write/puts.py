@@ -21,9 +21,11 @@ from stratamq_commitlog.messages import (
     PutMessage,
     PutResult,
 )
-from stratamq_commitlog.write.batch_check import check_queues, check_shape, check_types
+from stratamq_commitlog.write.batch_check import check_shape
+from stratamq_commitlog.write.partial_batch import pieces_between
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
 from stratamq_commitlog.write.prepare import Prepared, Preparer, Refused, batch_refusal
+from stratamq_commitlog.write.topic_check import check_topics
 from stratamq_commitlog.write.topic_table import TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
 
@@ -82,26 +84,38 @@ class Puts:
         """Complete frames, `STEP_MESSAGES` of them at a step."""
         return self._in_steps(frames, lambda frame: self._preparer.raw(frame), False, done)
 
-    def batch(self, batch: FrameBatch, done: BatchDone, require_replicas: bool = False) -> None:
-        """Ready frames, as columns: all or none of them."""
+    def batch(
+        self,
+        batch: FrameBatch,
+        done: BatchDone,
+        require_replicas: bool = False,
+        permit: Callable[[str], None] = lambda topic: None,
+    ) -> None:
+        """Ready frames, as columns: all or none of them, or all that the log takes of a partial
+        batch. `permit` raises NotPermittedError for a topic."""
         obstacle = self._obstacle(require_replicas)
         if obstacle is not None:
             done(BatchResult(self._gate.refuse(obstacle), error=obstacle))
             return
         try:
             check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
-            named = check_queues(batch.runs, self._topics, own=batch.fence is not None)
-            if batch.fence is None:  # a copy has the properties of the message that waited
-                check_types(batch, named)
+            taken, refusals = check_topics(batch, self._topics, permit)
         except NotWritableError as error:
             done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=error))
             return
         except StrataError as error:
             done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
             return
-        for config in named:
+        if refusals and not batch.partial:
+            done(BatchResult(refusals[0].status, error=refusals[0].error))
+            return
+        for config in taken:
             self._topics.keep(config)
-        self._enqueue(BatchItem(batch, done, len(batch.frames)))
+        if not refusals:
+            self._enqueue(BatchItem(batch, done, len(batch.frames)))
+            return
+        for piece in pieces_between(batch, refusals, done):
+            self._enqueue(piece)
 
     def _obstacle(self, require_replicas: bool) -> StrataError | None:
         obstacle = self._gate.obstacle()

@@ -6,7 +6,6 @@ each stretch in which the batch lies.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.message_id import encode_message_id
@@ -19,6 +18,7 @@ from stratamq_commitlog.messages import (
     Numbers,
     PutResult,
     StoredPart,
+    runs_within,
 )
 from stratamq_commitlog.write.producer_window import ProducerWindow, Stretch
 
@@ -49,10 +49,8 @@ def missing(window: ProducerWindow, batch: FrameBatch) -> list[FrameBatch]:
     absent = [piece for piece in found if piece.stretch is None]
     if absent and window.may_hide(numbers.sent_from):
         raise beyond_window()
-    return [
-        _rows(batch, numbers, piece.first - numbers.first, piece.following - numbers.first)
-        for piece in absent
-    ]
+    first = numbers.first
+    return batch.stretches([(one.first - first, one.following - first) for one in absent])
 
 
 def stored(window: ProducerWindow, batch: FrameBatch) -> tuple[int, BatchResult]:
@@ -66,7 +64,8 @@ def stored(window: ProducerWindow, batch: FrameBatch) -> tuple[int, BatchResult]
         if stretch is None:
             raise _reused(numbers.first)
         skipped, taken = piece.first - stretch.first, piece.following - piece.first
-        runs = _runs(batch.runs, piece.first - numbers.first, taken)
+        start = piece.first - numbers.first
+        (runs,) = runs_within(batch.runs, [(start, start + taken)])
         offset = stretch.offset + int(stretch.lengths[:skipped].sum())
         lengths = stretch.lengths[skipped : skipped + taken]
         queues, firsts = zip(*_places(stretch, skipped, runs), strict=True)
@@ -111,30 +110,6 @@ def stored_message(
         size=int(stretch.lengths[row]),
         message_id=encode_message_id(store_host, offset),
     )
-
-
-def _rows(batch: FrameBatch, numbers: Numbers, start: int, stop: int) -> FrameBatch:
-    """These messages of a batch as a batch."""
-    before = int(batch.lengths[:start].sum())
-    lengths = batch.lengths[start:stop]
-    return FrameBatch(
-        runs=_runs(batch.runs, start, stop - start),
-        lengths=lengths,
-        frames=memoryview(batch.frames)[before : before + int(lengths.sum())],
-        numbers=replace(numbers, first=numbers.first + start),
-    )
-
-
-def _runs(runs: Sequence[FrameRun], skipped: int, taken: int) -> list[FrameRun]:
-    """The runs of some consecutive messages."""
-    found = []
-    for run in runs:
-        count = min(run.count - skipped, taken) if skipped < run.count else 0
-        skipped = max(0, skipped - run.count)
-        if count > 0:
-            found.append(FrameRun(run.topic, run.queue_id, count))
-            taken -= count
-    return found
 
 
 def _places(stretch: Stretch, row: int, runs: Sequence[FrameRun]) -> Iterator[tuple[int, int]]:

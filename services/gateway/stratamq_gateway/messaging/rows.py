@@ -251,8 +251,7 @@ class MessageRowSends:
             elif offsets is not None:
                 result.set_result(offsets[run.number] + index)
             else:
-                there, run, index = batch.now_in(run, index)
-                result.set_result(there.result_of(run, index))
+                result.set_result(batch.result_of(run, index))
 
 
 _Outcome = int | SendResult | StrataError

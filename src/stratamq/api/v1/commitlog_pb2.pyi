@@ -188,7 +188,7 @@ class AppendOpened(_message.Message):
     def __init__(self, store_address_bytes: _Optional[int] = ..., born_address: _Optional[bytes] = ..., born_port: _Optional[int] = ..., property_checksum_bytes: _Optional[int] = ..., max_batch_bytes: _Optional[int] = ..., max_batch_messages: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., generation: _Optional[int] = ..., version2_frames: bool = ..., appended_offset: _Optional[int] = ..., window_offset: _Optional[int] = ..., store_host: _Optional[bytes] = ..., store_time_ms: _Optional[int] = ..., sync_flush: bool = ...) -> None: ...
 
 class AppendStreamRequest(_message.Message):
-    __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from", "traceparent", "resumes")
+    __slots__ = ("open", "sequence", "runs", "packed_lengths", "frames", "sent_from", "traceparent", "resumes", "partial")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +197,7 @@ class AppendStreamRequest(_message.Message):
     SENT_FROM_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     RESUMES_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     open: AppendOpen
     sequence: int
     runs: _containers.RepeatedCompositeFieldContainer[AppendRun]
@@ -205,7 +206,8 @@ class AppendStreamRequest(_message.Message):
     sent_from: LogPlace
     traceparent: str
     resumes: bool
-    def __init__(self, open: _Optional[_Union[AppendOpen, _Mapping]] = ..., sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[AppendRun, _Mapping]]] = ..., packed_lengths: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ..., traceparent: _Optional[str] = ..., resumes: bool = ...) -> None: ...
+    partial: bool
+    def __init__(self, open: _Optional[_Union[AppendOpen, _Mapping]] = ..., sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[AppendRun, _Mapping]]] = ..., packed_lengths: _Optional[bytes] = ..., frames: _Optional[bytes] = ..., sent_from: _Optional[_Union[LogPlace, _Mapping]] = ..., traceparent: _Optional[str] = ..., resumes: bool = ..., partial: bool = ...) -> None: ...
 
 class AppendStreamResponse(_message.Message):
     __slots__ = ("opened", "results")
@@ -229,8 +231,28 @@ class AppendedPart(_message.Message):
     queue_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, physical_offset: _Optional[int] = ..., packed_lengths: _Optional[bytes] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class AppendRefusal(_message.Message):
+    __slots__ = ("first", "count", "status", "error_name", "error", "error_fields", "retry_after_ms", "beyond_window")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_NAME_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    BEYOND_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    count: int
+    status: _common_pb2.PutMessageStatus
+    error_name: str
+    error: str
+    error_fields: str
+    retry_after_ms: int
+    beyond_window: bool
+    def __init__(self, first: _Optional[int] = ..., count: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., error_fields: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., beyond_window: bool = ...) -> None: ...
+
 class AppendBatchResult(_message.Message):
-    __slots__ = ("sequence", "status", "physical_offset", "first_queue_offsets", "store_timestamp_ms", "error_name", "error", "bad_frame", "retry_after_ms", "parts", "beyond_window", "error_fields", "queue_ids")
+    __slots__ = ("sequence", "status", "physical_offset", "first_queue_offsets", "store_timestamp_ms", "error_name", "error", "bad_frame", "retry_after_ms", "parts", "beyond_window", "error_fields", "queue_ids", "refusals")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +266,7 @@ class AppendBatchResult(_message.Message):
     BEYOND_WINDOW_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELDS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
+    REFUSALS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     status: _common_pb2.PutMessageStatus
     physical_offset: int
@@ -257,7 +280,8 @@ class AppendBatchResult(_message.Message):
     beyond_window: bool
     error_fields: str
     queue_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sequence: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., physical_offset: _Optional[int] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., bad_frame: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendedPart, _Mapping]]] = ..., beyond_window: bool = ..., error_fields: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    refusals: _containers.RepeatedCompositeFieldContainer[AppendRefusal]
+    def __init__(self, sequence: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.PutMessageStatus, str]] = ..., physical_offset: _Optional[int] = ..., first_queue_offsets: _Optional[_Iterable[int]] = ..., store_timestamp_ms: _Optional[int] = ..., error_name: _Optional[str] = ..., error: _Optional[str] = ..., bad_frame: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[AppendedPart, _Mapping]]] = ..., beyond_window: bool = ..., error_fields: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ..., refusals: _Optional[_Iterable[_Union[AppendRefusal, _Mapping]]] = ...) -> None: ...
 
 class AppendRawRequest(_message.Message):
     __slots__ = ("frames",)

@@ -276,13 +276,8 @@ class AsyncAppendStream:
                         error = InvalidRequestError(f"a batch that cannot be encoded: {error!r}")
                     with self._guard:
                         self._outbox.withdraw(batch)
-                        divided = self._outbox.divide(batch)
-                        if divided:
-                            self._divided(batch, error)
-                        else:
-                            self._give_up([batch], error)
-                    if not divided:
-                        self.report([batch])
+                        self._give_up([batch], error)
+                    self.report([batch])
                     continue
                 yield request
         except Exception:
@@ -365,9 +360,7 @@ class AsyncAppendStream:
                     if elsewhere:
                         exchange.refusal = outcome.error
                     batch = self._outbox.acknowledge(sequence, outcome, now_ns, elsewhere)
-                    if batch is not None and batch.halves is not None:
-                        self._divided(batch, outcome.error)
-                    elif batch is not None:
+                    if batch is not None:
                         # One by one: should the next answer be out of order, this one still holds.
                         self._refusals = 0
                         settled.append(batch)
@@ -375,13 +368,6 @@ class AsyncAppendStream:
                 self.work.notify_all()  # a batch that is to be sent again
         finally:
             self.report(settled)
-
-    def _divided(self, batch: Batch, error: StrataError | None) -> None:
-        """Under the guard: those who wait for the batch wait for its halves from now on."""
-        if batch.span is not None:
-            batch.span.end(error)
-        self.waiters.wake(batch)
-        self.work.notify_all()
 
     def _give_up(self, batches: Sequence[Batch], error: StrataError) -> None:
         """Under the guard: settle batches that have left the outbox."""

@@ -153,13 +153,8 @@ class AsyncSharedStream:
     async def settled(self, batch: Batch) -> None:
         """Wait for the batch's outcome. UnavailableError without an answer in time: perhaps
         stored."""
-        while True:
-            if not await self._stream.waiters.wait(batch, self._limit_s):
-                raise self._no_answer()
-            if batch.halves is None:
-                return
-            first, batch = batch.halves
-            await self.settled(first)
+        if not await self._stream.waiters.wait(batch, self._limit_s):
+            raise self._no_answer()
 
     def _no_answer(self) -> UnavailableError:
         return UnavailableError(
@@ -170,11 +165,7 @@ class AsyncSharedStream:
         self, settled: AsyncEvent, batch: Batch, run: BatchRun, index: int
     ) -> SendResult:
         """`settled`: the batch's event."""
-        answered = await settled.wait(self._limit_s)
-        while answered and batch.halves is not None:
-            batch, run, index = batch.now_in(run, index)
-            answered = await self._stream.waiters.wait(batch, self._limit_s)
-        if not answered:
+        if not await settled.wait(self._limit_s):
             raise self._no_answer()
         result = batch.result_of(run, index, with_id=True)
         if result.status is SendStatus.UNKNOWN_ERROR:  # the log has not answered

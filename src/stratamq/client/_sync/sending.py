@@ -154,13 +154,8 @@ class SharedStream:
     def settled(self, batch: Batch) -> None:
         """Wait for the batch's outcome. UnavailableError without an answer in time: perhaps
         stored."""
-        while True:
-            if not self._stream.waiters.wait(batch, self._limit_s):
-                raise self._no_answer()
-            if batch.halves is None:
-                return
-            first, batch = batch.halves
-            self.settled(first)
+        if not self._stream.waiters.wait(batch, self._limit_s):
+            raise self._no_answer()
 
     def _no_answer(self) -> UnavailableError:
         return UnavailableError(
@@ -169,11 +164,7 @@ class SharedStream:
 
     def _result(self, settled: Event, batch: Batch, run: BatchRun, index: int) -> SendResult:
         """`settled`: the batch's event."""
-        answered = settled.wait(self._limit_s)
-        while answered and batch.halves is not None:
-            batch, run, index = batch.now_in(run, index)
-            answered = self._stream.waiters.wait(batch, self._limit_s)
-        if not answered:
+        if not settled.wait(self._limit_s):
             raise self._no_answer()
         result = batch.result_of(run, index, with_id=True)
         if result.status is SendStatus.UNKNOWN_ERROR:  # the log has not answered
