@@ -51,6 +51,7 @@ from stratamq.service.config import (
     load,
 )
 from stratamq.service.file_modes import use_file_modes
+from stratamq.service.heap import keep_freed_memory
 from stratamq.service.room_lock import take_room_lock
 from stratamq.service.server import MAX_MESSAGE_BYTES, Server, Step
 from stratamq.service.store_root import store_files
@@ -99,6 +100,7 @@ class Service(Generic[Config]):
         logs = config.root / LOGS_DIRECTORY
         logging.configure(process, config.log_format == "json", config.log_level, directory=logs)
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+        keep_freed_memory()
         log.info("settings", extra=chosen(config, room))
         use_file_modes(arguments.toml_path, arguments.overrides, (*SECTIONS, room))
         self.clock = SystemClock()
