@@ -99,8 +99,7 @@ class Service(Generic[Config]):
         process = f"{room}{instance(config)}"
         logs = config.root / LOGS_DIRECTORY
         logging.configure(process, config.log_format == "json", config.log_level, directory=logs)
-        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        keep_freed_memory()
+        _tune_process()
         log.info("settings", extra=chosen(config, room))
         use_file_modes(arguments.toml_path, arguments.overrides, (*SECTIONS, room))
         self.clock = SystemClock()
@@ -230,6 +229,11 @@ class Service(Generic[Config]):
             self._lock.close()
 
         await self.server.serve(self.config.address, drain=drain, close=close_all, ready=ready)
+
+
+def _tune_process() -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    keep_freed_memory()
 
 
 async def ticking(step: Callable[[], float], observe: Callable[[], None]) -> None:
