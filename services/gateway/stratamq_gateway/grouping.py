@@ -64,9 +64,13 @@ class BeatHeart:
             self._rules.beat(group)
         # A slave's topics come from its master, where the consumer's heartbeat makes them.
         with suppress(NotWritableError):
-            for group, details, _ in heartbeat.consumers:
-                if details.get("messageModel") not in ("BROADCASTING", 0):
-                    await self._retry_topics.require(group)
+            await self._retry_topics.require_all(
+                [
+                    group
+                    for group, details, _ in heartbeat.consumers
+                    if details.get("messageModel") not in ("BROADCASTING", 0)
+                ]
+            )
         return Answer(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": True})
 
 

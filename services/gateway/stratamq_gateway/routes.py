@@ -1,5 +1,7 @@
 """What a name server answers: 105, 106, 206, 224. `spec/remoting.md` 3."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stratamq.client import AsyncClient, Topic
@@ -13,6 +15,7 @@ from stratamq_gateway.brokers import BrokerName, Brokers, RoutedBroker
 from stratamq_gateway.codes import ResponseCode
 from stratamq_gateway.frames import Answer, Command, compact, text, with_table
 
+TOPICS_AT_ONCE = 32
 _AUTO_QUEUES = 8
 
 
@@ -58,6 +61,17 @@ class RetryTopics:
             validate_topic_name(name)
             await self._own.admin.create_topic(Topic(name, 1, 1), if_not_exists=True)
             self._there.add(name)
+
+    async def require_all(self, groups: Sequence[str]) -> None:
+        """Make the retry topics of several groups together: the log's table of topics is written
+        once for those that come at once. An error is raised when the others' are there."""
+        errors: list[BaseException] = []
+        for first in range(0, len(groups), TOPICS_AT_ONCE):
+            some = groups[first : first + TOPICS_AT_ONCE]
+            found = await asyncio.gather(*map(self.require, some), return_exceptions=True)
+            errors += [one for one in found if one is not None]
+        if errors:
+            raise errors[0]
 
     def forget(self, name: str) -> None:
         """The topic was deleted."""
