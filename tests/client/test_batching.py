@@ -19,7 +19,6 @@ from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.appending import shape_of
 from stratamq.rpc.framing import APPEND_STREAM_REQUEST
-from stratamq.rpc.refusals import Refusal
 
 SHAPE = FrameShape(bytes((127, 0, 0, 1)) + bytes(4))
 FIELDS = (0, 0, 1_700_000_000_000, 0)
@@ -464,61 +463,6 @@ def test_a_row_that_no_batch_can_carry_is_refused_and_adds_nothing():
 
 def single_sends(**changes) -> Outbox:
     return retrying(single_sends=True, unreached_ns=0, **changes)
-
-
-REFUSED = InvalidRequestError("one is bad")
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
-def test_only_what_the_log_leaves_out_of_a_batch_is_refused(queues, data):
-    box = retrying()
-    places = [add(box, b"%d" % number, queue_id=queue) for number, queue in enumerate(queues)]
-    batch = box.next_batch(0)
-    batch.encode(SHAPE)
-    bad = data.draw(st.sets(st.integers(0, batch.count - 1)))
-    refusals = tuple(Refusal(row, 1, SendStatus.MESSAGE_ILLEGAL, REFUSED) for row in sorted(bad))
-    rows = [row for row in range(batch.count) if row not in bad]
-    starts = [row for row in rows if row - 1 not in rows]
-    ends = [row + 1 for row in rows if row + 1 not in rows]
-    queue_of = [run.queue_id for run in batch.runs.values() for _ in range(run.count)]
-    following, parts = dict.fromkeys(range(4), 100), []
-    for start, end in zip(starts, ends, strict=True):
-        firsts = []
-        for row in range(start, end):
-            if row == start or queue_of[row] != queue_of[row - 1]:
-                firsts.append(following[queue_of[row]])
-            following[queue_of[row]] += 1
-        lengths = tuple(batch.lengths[start:end])
-        parts.append(BatchPart(10_000 * start, lengths, tuple(firsts), 7))
-    error = None if parts else REFUSED
-    outcome = BatchOutcome(SendStatus.PUT_OK, 0, error=error, parts=tuple(parts), refusals=refusals)
-    assert box.acknowledge(batch.sequence, outcome, 0) is batch and box.idle
-    assert batch.error() is (REFUSED if bad else None)
-    offsets = dict.fromkeys(range(4), 100)
-    for one, run, index in places:
-        result, row = one.result_of(run, index), run.first + index
-        assert (result.error is REFUSED) == (row in bad)
-        if row not in bad:
-            start = max(at for at in starts if at <= row)
-            assert result.physical_offset == 10_000 * start + sum(batch.lengths[start:row])
-            assert (result.queue_id, result.queue_offset) == (run.queue_id, offsets[run.queue_id])
-            offsets[run.queue_id] += 1
-
-
-def test_what_is_left_out_behind_an_attempt_without_an_answer_may_be_stored():
-    box = retrying()
-    add(box), add(box)
-    batch = box.next_batch(0)
-    batch.encode(SHAPE)
-    box.lost(0)
-    assert box.next_batch(0) is batch
-    part = BatchPart(0, (batch.lengths[0],), (0,), 7)
-    refusals = (Refusal(1, 1, SendStatus.MESSAGE_ILLEGAL, REFUSED),)
-    outcome = BatchOutcome(SendStatus.PUT_OK, 0, parts=(part,), refusals=refusals)
-    box.acknowledge(batch.sequence, outcome, 0)
-    (run,) = batch.runs.values()
-    assert batch.result_of(run, 0).error is None
-    assert batch.result_of(run, 1).error.fields["perhaps_stored"]
 
 
 def test_rows_that_are_stored_together_or_not_at_all_are_a_batch_of_their_own():

@@ -229,7 +229,7 @@ def test_of_many_bad_frames_the_last_that_is_looked_for_refuses_all_behind_it(st
     assert len(store.frames()) == MAX_BAD_FRAMES - 1
     *before, last = result.refusals
     assert [one.first for one in before] == [*range(0, 2 * MAX_BAD_FRAMES - 2, 2)]
-    assert last.end == len(frames)
+    assert last.rows.stop == len(frames)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,10 @@ class MessagePlace:
         unit.seen = True
         if isinstance(unit, Batch):
             assert self._run is not None
-            return unit.result_of(self._run, self._index).check()
+            result = unit.result_of(self._run, self._index)
+            if result.error is not None:
+                unit.told.add(self._run.first + self._index)
+            return result.check()
         assert isinstance(unit, Single) and unit.result is not None
         return unit.result.check()
 

@@ -195,6 +195,10 @@ class SendingUnit:
         """Return the error of a settled unit; None: it is stored."""
         raise NotImplementedError
 
+    def untold(self) -> StrataError | None:
+        """Return an error of a settled unit that no caller was given."""
+        return None if self.seen else self.error()
+
     def results(self) -> Iterator[SendResult]:
         """Return the results of a settled unit, one for each message."""
         raise NotImplementedError
@@ -228,7 +232,7 @@ class Batch(SendingUnit):
 
     __slots__ = (
         "_ends", "_fates", "contexts", "count", "lengths", "opened_ns", "outcome",
-        "queue_of", "resumes", "runs", "sent_from", "sequence", "unanswered", "whole",
+        "queue_of", "resumes", "runs", "sent_from", "sequence", "told", "unanswered", "whole",
     )  # fmt: skip
 
     def __init__(self, opened_ns: int) -> None:
@@ -253,6 +257,8 @@ class Batch(SendingUnit):
         """Trace contexts of its messages, where traces are recorded: some, each once."""
         self.lengths: list[int] = []
         self.outcome: BatchOutcome | None = None
+        self.told: set[int] = set()
+        """Messages that were left out, and whose caller was given the error."""
         self._ends: list[int] = []
         self._fates: list[StoredMessage | Refusal] = []
 
@@ -296,6 +302,14 @@ class Batch(SendingUnit):
         if outcome.error is None and outcome.refusals:
             return outcome.refusals[0].error
         return outcome.error
+
+    def untold(self) -> StrataError | None:
+        outcome = self.outcome
+        assert outcome is not None
+        if outcome.error is not None or not outcome.refusals:
+            return super().untold()
+        left_out = ((row, one.error) for one in outcome.refusals for row in one.rows)
+        return next((error for row, error in left_out if row not in self.told), None)
 
     def results(self) -> Iterator[SendResult]:
         """Queue by queue."""

@@ -24,8 +24,8 @@ class Refusal:
     error: StrataError
 
     @property
-    def end(self) -> int:
-        return self.first + self.count
+    def rows(self) -> range:
+        return range(self.first, self.first + self.count)
 
 
 NO_MASTER = ("role", "held", "term", "lease", "flush_failed")

@@ -29,7 +29,7 @@ def pieces_between(
 ) -> list[BatchItem]:
     """What is to be stored of a batch, in order; `done` is called once all of it is answered, at
     once where nothing is. `refusals` are in order."""
-    starts = [0, *(one.end for one in refusals)]
+    starts = [0, *(one.rows.stop for one in refusals)]
     stops = [*(one.first for one in refusals), len(batch.lengths)]
     bounds = [pair for pair in zip(starts, stops, strict=True) if pair[0] < pair[1]]
     answer = _Answer(refusals, len(bounds), done)
@@ -59,7 +59,7 @@ def _bad_frames(batch: FrameBatch, rules: FrameRules) -> list[Refusal]:
         except BadFrame as bad:
             is_last = len(refusals) + 1 == MAX_BAD_FRAMES
             refusals.append(bad.refusal(start, count - start - bad.number if is_last else 1))
-            start = refusals[-1].end
+            start = refusals[-1].rows.stop
         else:
             break
     return refusals

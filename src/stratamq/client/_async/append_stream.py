@@ -154,10 +154,10 @@ class AsyncAppendStream:
         """The caller runs `on_result`: it must not wait for what it holds up."""
         return AsyncBackground.current() in self._reporters
 
-    def take_failed(self) -> list[SendingUnit]:
-        """Those whose failure neither a delivery nor `on_result` has given to its caller."""
+    def take_failures(self) -> list[StrataError]:
+        """Those that neither a delivery nor `on_result` has given to a caller."""
         failed, self._failed, self._failed_bytes = self._failed, [], 0
-        return [unit for unit in failed if not unit.seen]
+        return [error for unit in failed if (error := unit.untold()) is not None]
 
     # --- the worker ---
 
@@ -395,7 +395,7 @@ class AsyncAppendStream:
         """Under the guard: keep a failure for the next flush, which raises the first that no caller
         has seen. What is kept has its messages: no more of them than may wait to be answered."""
         if not self._has_memory:
-            self._failed = [one for one in self._failed if not one.seen]
+            self._failed = [one for one in self._failed if one.untold() is not None]
             self._failed_bytes = sum(one.size for one in self._failed)
         if self._has_memory:
             self._failed.append(unit)

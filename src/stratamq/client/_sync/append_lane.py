@@ -152,16 +152,14 @@ class AppendLane:
         """See `Producer.flush`."""
         with self._guard:
             done = self.stream.flushed(self.stream.idle, timeout_s)
-            untold = self.stream.take_failed() if done else []
+            untold = self.stream.take_failures() if done else []
         if not done:
             raise UnavailableError(
                 f"not everything was answered within {timeout_s} s: perhaps stored",
                 perhaps_stored=True,
             )
-        for unit in untold:
-            error = unit.error()
-            if error is not None:
-                raise error
+        if untold:
+            raise untold[0]
 
     def close(self, timeout_s: float | None) -> None:
         """See `Producer.close`."""
