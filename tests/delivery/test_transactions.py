@@ -4,6 +4,7 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from stratamq_commitlog.replica.role_change import RoleChange
@@ -266,6 +267,21 @@ async def test_a_decision_waits_for_a_half_message_that_was_answered_a_moment_ag
 
 
 # --- checks ---
+
+
+async def test_a_stream_of_checks_that_comes_while_the_service_stops_does_not_wait(broker):
+    """Its producer was told that its stream is over, and asked again before the last call came."""
+    broker.half()
+    broker.service.settle()
+    ending = ending_of(broker)
+    ending.end_checks()
+    call = SimpleNamespace(caller=SimpleNamespace(host="10.0.0.1"))
+    asked = asyncio.ensure_future(anext(ending.checks(GROUP, ["orders"], call)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asked.done()
+    with pytest.raises(UnavailableError, match="the delivery service is stopping"):
+        asked.result()
 
 
 def test_halves_that_another_program_stored_are_not_checked(broker):

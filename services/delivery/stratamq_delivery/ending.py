@@ -114,6 +114,7 @@ class Ending:
             raise InvalidRequestError("a producer group and its topics are needed")
         if len(topics) > MAX_TOPICS:
             raise InvalidRequestError(f"more than {MAX_TOPICS} topics")
+        self._require_open()
         parties = {Party(group, topic): None for topic in topics or ("",)}
         async with contextlib.aclosing(self._checkers.checks(parties)) as checks:
             async for check in checks:
@@ -123,6 +124,10 @@ class Ending:
                 topic, key = frame.properties[REAL_TOPIC], frame.properties.get(UNIQ_KEY, "")
                 yield HalfPlace(topic, check.source.offset, key), check
         self._appends.require_active("delivery")
+        self._require_open()
+
+    def _require_open(self) -> None:
+        """Also of those that come when the others were ended: nothing would end them."""
         if self._is_ending:
             raise UnavailableError("the delivery service is stopping")
 
