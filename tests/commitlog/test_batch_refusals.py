@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stratamq_commitlog.messages import BatchResult, FrameBatch, FrameRun
+from stratamq_commitlog.messages import (
+    BatchResult,
+    FrameBatch,
+    FrameRun,
+    KnownPlace,
+    Numbers,
+)
 from stratamq_commitlog.write.partial_batch import MAX_BAD_FRAMES
 from stratamq_commitlog.write.topic_table import TopicConfig
 
@@ -18,13 +24,15 @@ from stratamq.errors import (
     NotWritableError,
     UnavailableError,
 )
+from stratamq.formats.batch_frames import FrameShape
 from stratamq.formats.frame import encode_blank
 from stratamq.formats.frame_layout import MAGIC_V2
 from stratamq.formats.hosts import encode_host
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.property_crc import check_property_crc, encode_property_crc, reserve
+from stratamq.formats.topic_types import MessageType
 from stratamq.formats.topics import DRAIN_TOPIC, PERMISSION_READ, Drain
-from tests.support.logs import BORN_V6, Store, batch, batch_of, raw_batch, raw_frame
+from tests.support.logs import BORN, BORN_V6, Store, batch, batch_of, raw_batch, raw_frame
 
 V6 = encode_host(BORN_V6)
 
@@ -285,6 +293,94 @@ def test_a_part_that_is_refused_for_now_makes_the_batch_one_that_may_be_stored()
     (result,) = answers
     assert result.status is SendStatus.UNKNOWN_ERROR
     assert isinstance(result.error, UnavailableError) and not result.refusals
+
+
+def test_a_part_that_is_refused_for_now_is_told_at_once():
+    """The stream stores nothing behind it from then on: while the piece before it waits for the
+    disk, a later batch would be stored before this piece."""
+    store = Store(4096)
+    store.start()
+    store.put(bytes(2000))
+    store.send_batch(batch([bytes(3000)]))
+    runs = [("orders", 0, [bytes(500)]), ("orders", 99, [b"x"]), ("orders", 0, [bytes(1500)])]
+    answers = []
+    store.log.puts.batch(replace(batch_of(runs), partial=True), answers.append)
+    for _ in range(5):
+        store.step()
+    store.log.appender.refuse_all(SendStatus.OS_PAGECACHE_BUSY, BusyError("no segment"))
+    assert [one.status for one in answers] == [SendStatus.UNKNOWN_ERROR]
+    store.settle()
+    assert len(answers) == 1
+
+
+def test_beside_a_frame_that_is_none_nothing_is_taken_of_topics_with_a_type(store):
+    store.log.topics.put(TopicConfig("ordered", message_type=MessageType.FIFO))
+    normal = raw_frame(b"x", topic="ordered")
+    frames = [GOOD, normal, normal, GOOD, GOOD[:50]]
+    lengths = np.array([len(one) for one in frames], np.uint32)
+    runs = [FrameRun("orders", 0, 1), FrameRun("ordered", 0, 2), FrameRun("orders", 0, 2)]
+    result = store.put_batch(FrameBatch(runs, lengths, b"".join(frames), partial=True))
+    assert [(one.first, one.count) for one in result.refusals] == [(1, 2), (4, 1)]
+    assert [one.error.fields["frame"] for one in result.refusals] == [4, 4]
+    assert [frame.topic for frame in store.frames()] == ["orders"] * 2
+
+
+def test_consecutive_messages_of_a_wrong_type_are_one_refusal(store):
+    """An answer has no sentence for each message of a batch."""
+    store.log.topics.put(TopicConfig("ordered", message_type=MessageType.FIFO))
+    result = store.put_batch(replace(batch([b"x"] * 9, "ordered"), partial=True))
+    assert [(one.first, one.count) for one in result.refusals] == [(0, 9)]
+
+
+# --- sent again ---
+
+
+class Counted(list):
+    reads = 0
+
+    def __iter__(self):
+        for one in super().__iter__():
+            Counted.reads += 1
+            yield one
+
+    def __getitem__(self, at):
+        Counted.reads += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("first_whole", [False, True])
+def test_what_is_sent_again_in_many_pieces_is_found_at_a_linear_cost(monkeypatch, first_whole):
+    """A hostile client alternates a topic that is open with one that is not, and opens or closes
+    it between its attempts."""
+    monkeypatch.setattr(Counted, "reads", 0)
+    store = Store(1 << 18)
+    log = store.start()
+    count, shape = 500, FrameShape(encode_host(BORN), producer=7)
+    made = batch_of([("ab"[at % 2], 0, [b"x"]) for at in range(count)], shape=shape)
+    wanted = replace(made, runs=Counted(made.runs), numbers=Numbers(7, 0), partial=True)
+    again = replace(wanted, numbers=Numbers(7, 0, KnownPlace(log.generation, 0)))
+    for writes in (first_whole, not first_whole):
+        log.topics.put(TopicConfig("a", permission=6 if writes else PERMISSION_READ))
+        result = store.put_batch(wanted if writes is first_whole else again)
+        assert len(result.refusals) == (0 if writes else count // 2)
+    assert len(store.frames()) == count
+    assert Counted.reads < 40 * count
+
+
+def test_a_pass_looks_for_few_batches_that_may_be_in_the_log(store):
+    """Each costs a search, and those that are found appended nothing."""
+    store.log.topics.put(TopicConfig("closed", permission=PERMISSION_READ))
+    shape = FrameShape(encode_host(BORN), producer=7)
+    made = batch_of([(("orders", "closed")[at % 2], 0, [b"x"]) for at in range(100)], shape=shape)
+    first = replace(made, numbers=Numbers(7, 0), partial=True)
+    place = KnownPlace(store.log.generation, 0)
+    assert len(store.put_batch(first).parts) == 50
+    store.send_batch(replace(first, numbers=Numbers(7, 0, place)))
+    store.step()
+    assert store.log.appender.waiting
+    store.settle()
+    assert len(store.answers.batches[-1].parts) == 50
+    assert len(store.frames()) == 50
 
 
 # --- record checksums ---

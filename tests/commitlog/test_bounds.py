@@ -19,7 +19,7 @@ from stratamq.formats.log_state import ReplicaState
 from stratamq.formats.message_status import SendStatus
 from stratamq.rpc.status import from_rpc_error
 from tests.support.brokers import COMMITLOG, Broker, broker_fixture
-from tests.support.logs import BORN, Store, message, raw_frame
+from tests.support.logs import BORN, Store, batch_of, message, raw_frame
 
 # --- unary calls ---
 
@@ -139,6 +139,32 @@ async def test_a_stream_whose_answers_are_not_read_takes_so_many_batches_and_no_
     assert answered == sent == count
 
 
+async def test_a_client_that_reads_no_answers_fills_no_memory_with_refusals(monkeypatch):
+    """An answer may hold a part or a refusal for each message of its batch."""
+    monkeypatch.setattr(append_stream, "MAX_WAITING_RUNS", 50)
+    store = Store(1 << 20)
+    stream = AppendStream(store.start(), BORN)
+    wanted = batch_of([("orders", 99 - number, [b"x"]) for number in range(10)])
+    sent = 0
+
+    async def requests() -> AsyncIterator[int]:
+        nonlocal sent
+        for sent in range(1, 101):
+            yield sent
+
+    def decode(number: int) -> SentBatch:
+        return SentBatch(number, 0, wanted.runs, wanted.lengths, wanted.frames, partial=True)
+
+    responses = stream.run(requests(), decode)
+    answered = [one.sequence for one in await anext(responses)]
+    for _ in range(500):
+        await asyncio.sleep(0)
+    assert len(answered) < 10 and sent < 20
+    async for results in responses:
+        answered += [one.sequence for one in results]
+    assert answered == list(range(1, 101))
+
+
 async def test_a_stream_that_was_ended_before_it_is_read_takes_nothing():
     """Its producer has opened another while the answer to its opening was on the way."""
     store = Store(1 << 20)
@@ -165,7 +191,7 @@ def test_answers_share_a_response_up_to_a_bound(monkeypatch):
     stream = AppendStream(store.start(), BORN)
     result = append_stream.BatchResult(SendStatus.PUT_OK, 0, tuple(range(4)))
     for sequence in range(8):
-        stream._slots.append(append_stream._Slot(sequence, 0, result))
+        stream._slots.append(append_stream._Slot(sequence, 0, result, 4))
     taken = []
     while results := stream._take_results():
         taken.append([one.sequence for one in results])

@@ -104,6 +104,15 @@ class Producer:
         assert self.outbox.lost(self.now_ns) == []
         self.open()
 
+    async def see_it_killed(self) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self.answers.aclose()
+        self.store.kill()
+        self.store.start()
+        assert self.outbox.lost(self.now_ns) == []
+        self.open()
+
     async def rest(self) -> None:
         self.store.log.gate.disk_full = False
         lead(self.store)
@@ -212,6 +221,83 @@ async def test_what_the_log_does_not_take_takes_nothing_of_its_batch_with_it(see
             assert isinstance(
                 result.error, InvalidRequestError | NotWritableError | UnavailableError
             )
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_topics_that_change_between_attempts_change_no_order(seed):
+    """They are opened, closed, and given a type, and the log is killed."""
+    store = Store(4096, seed=seed)
+    log = store.start()
+    producer = Producer(store, seed)
+    chance, topics, added = producer.chance, ("a", "b", "c"), []
+
+    def change(topic: str) -> None:
+        permission = chance.choice((6, 6, 4))
+        wanted = chance.choice((MessageType.UNSPECIFIED, MessageType.UNSPECIFIED, MessageType.FIFO))
+        store.log.topics.put(TopicConfig(topic, permission=permission, message_type=wanted))
+
+    for topic in topics:
+        log.topics.put(TopicConfig(topic))
+    for _ in range(300):
+        match chance.choice(("add", "add", "add", "send", "send", "turn", "settle", "topic", "")):
+            case "add":
+                queue = chance.choice(topics), chance.choice((0, 0, 1))
+                added.append((queue, producer.add(*queue)))
+            case "send":
+                producer.send()
+            case "turn":
+                await producer.turn()
+            case "settle":
+                store.settle()
+            case "topic":
+                change(chance.choice(topics))
+            case "" if chance.random() < 0.4:
+                await producer.hang_up()
+            case "" if chance.random() < 0.1:
+                await producer.see_it_killed()
+                for topic in topics:
+                    change(topic)
+    await producer.rest()
+    frames = {offset: frame for offset, _, frame in store.members() if isinstance(frame, Frame)}
+    for topic in topics:
+        for queue_id in (0, 1):
+            found = [
+                int(frame.body)
+                for frame in frames.values()
+                if (frame.topic, frame.queue_id) == (topic, queue_id)
+            ]
+            assert found == sorted(set(found))
+    stored = {int(frame.body) for frame in frames.values()}
+    for number, (_, (one, run, index)) in enumerate(added):
+        result = one.result_of(run, index)
+        if result.error is None:
+            assert int(frames[result.physical_offset].body) == number
+        else:
+            assert number not in stored or isinstance(result.error, UnavailableError)
+
+
+async def test_what_was_refused_is_refused_again_once_later_messages_are_stored():
+    """The topic was closed when the first batch came, and open when the second did; the answers
+    were lost."""
+    store = Store()
+    log = store.start()
+    producer = Producer(store)
+    log.topics.put(TopicConfig("closed", permission=4))
+    wanted = [("orders", 0), ("closed", 0), ("orders", 1), ("closed", 0), ("orders", 0)]
+    places = [producer.add(*queue) for queue in wanted]
+    producer.send()
+    while not log.appender.waiting:
+        await asyncio.sleep(0)
+    log.topics.put(TopicConfig("closed"))
+    producer.send()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    await producer.hang_up()
+    await producer.rest()
+    assert [int(frame.body) for frame in store.frames()] == [0, 2, 3, 4]
+    results = [one.result_of(run, index) for one, run, index in places]
+    assert [result.error is None for result in results] == [True, False, True, True, True]
+    assert isinstance(results[1].error, UnavailableError)
 
 
 async def test_what_is_refused_for_good_holds_up_nothing():

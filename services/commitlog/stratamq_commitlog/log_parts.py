@@ -36,10 +36,10 @@ from stratamq_commitlog.upkeep.scrubber import LogScrubber
 from stratamq_commitlog.upkeep.snapshots import Snapshots
 from stratamq_commitlog.upkeep.upkeep import Upkeep
 from stratamq_commitlog.write.append_times import AppendStages, AppendTimes
-from stratamq_commitlog.write.appender import Appender, AppendListener
+from stratamq_commitlog.write.appender import Appender
 from stratamq_commitlog.write.batch_check import FrameRules
 from stratamq_commitlog.write.group_commit import GroupCommit
-from stratamq_commitlog.write.pending_items import BatchItem, PutItem
+from stratamq_commitlog.write.pending_items import AppendListener, BatchItem, PutItem
 from stratamq_commitlog.write.prepare import Preparer, encode_store_host
 from stratamq_commitlog.write.procedures import Procedures
 from stratamq_commitlog.write.producer_scan import scan_producers

@@ -37,6 +37,9 @@ MAX_IN_FLIGHT_BATCHES = 1_024
 """Batches whose answers the client has not been given."""
 MAX_RESPONSE_RUNS = 16_384
 """Queue offsets that are answered together, or those of a single batch."""
+MAX_WAITING_RUNS = 65_536
+"""Queue offsets, parts and refusals of answers that the client has not been given: about 1 KB
+each."""
 
 
 @dataclass(slots=True)
@@ -140,6 +143,8 @@ class _Slot:
     sequence: int
     size: int
     result: BatchResult | None = None
+    runs: int = 0
+    """The size of the result."""
 
 
 class AppendStream:
@@ -161,7 +166,7 @@ class AppendStream:
         self._spans = spans
         self._born = born
         self._slots: deque[_Slot] = deque()
-        self._in_flight = 0
+        self._in_flight = self._waiting_runs = 0
         self._answered = asyncio.Event()
         self._room = asyncio.Event()
         self._stopped = ""
@@ -253,7 +258,9 @@ class AppendStream:
         async for request in requests:
             self._take(decode(request))
             while (
-                self._in_flight > MAX_IN_FLIGHT_BYTES or len(self._slots) >= MAX_IN_FLIGHT_BATCHES
+                self._in_flight > MAX_IN_FLIGHT_BYTES
+                or len(self._slots) >= MAX_IN_FLIGHT_BATCHES
+                or self._waiting_runs > MAX_WAITING_RUNS
             ):
                 self._room.clear()
                 await self._room.wait()
@@ -275,7 +282,8 @@ class AppendStream:
             self._refused = None
 
         def done(result: BatchResult) -> None:
-            slot.result = result
+            slot.result, slot.runs = result, _runs_of(result)
+            self._waiting_runs += slot.runs
             if self._fence is not None and result.error is not None:
                 self._fence.end("an earlier batch of the stream was refused")
             if self._behind is not None and holds_up(result.error):
@@ -308,14 +316,21 @@ class AppendStream:
         slots, runs = self._slots, 0
         results: list[Answered] = []
         while slots and (result := slots[0].result) is not None:
-            runs += len(result.first_queue_offsets) + len(result.refusals)
-            runs += sum(len(part.first_queue_offsets) + len(part.lengths) for part in result.parts)
+            runs += slots[0].runs
             if results and runs > MAX_RESPONSE_RUNS:
                 break
-            results.append(Answered(slots.popleft().sequence, result))
+            slot = slots.popleft()
+            self._waiting_runs -= slot.runs
+            results.append(Answered(slot.sequence, result))
         if results:
             self._room.set()
         return results
+
+
+def _runs_of(result: BatchResult) -> int:
+    """What the answer holds."""
+    runs = len(result.first_queue_offsets) + len(result.refusals)
+    return runs + sum(len(one.first_queue_offsets) + len(one.lengths) for one in result.parts)
 
 
 def check_sequences(first: int, count: int) -> None:

@@ -10,7 +10,7 @@ What does not fit the segment with eight bytes to spare goes into the next one, 
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -33,10 +33,10 @@ from stratamq_commitlog.recovery.recovery import RecoveredLog
 from stratamq_commitlog.write import resends
 from stratamq_commitlog.write.batch_check import BadFrame, FrameRules
 from stratamq_commitlog.write.frame_fields import check_batches, fill_fields
-from stratamq_commitlog.write.partial_batch import without_bad_frames
+from stratamq_commitlog.write.partial_batch import pieces_between, without_bad_frames
 from stratamq_commitlog.write.pending_items import (
+    AppendListener,
     BatchItem,
-    Commit,
     DataItem,
     Item,
     PutItem,
@@ -51,6 +51,9 @@ from stratamq_commitlog.write.segment_set import OpenSegment, SegmentSet
 
 _EIGHT = END_FILE_MIN_BLANK_LENGTH
 
+MAX_AGAIN = 16
+"""Batches that may be in the log are looked for one by one, at 50 to 100 µs each: a pass takes so
+many."""
 MAX_PLACED_MESSAGES = 256
 """Messages given as fields are placed one by one, at 5 to 10 µs each: a pass takes so many, and
 what must be stored together."""
@@ -64,16 +67,6 @@ class Counters:
     bytes: int = 0
     passes: int = 0
     segments_rolled: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AppendListener:
-    """What a pass calls. `commit`: the answer of an append, once it is as safe as is required;
-    `write_failed`: writing has ended."""
-
-    commit: Commit
-    appended: Callable[[Appended], None]
-    write_failed: Callable[[OSError], None]
 
 
 class Appender:
@@ -238,7 +231,7 @@ class Appender:
         if resends.is_suspected(self._window, head.batch):
             self._pop()
             self._append_again(head)
-            return len(head.batch.lengths), head.size
+            return max(len(head.batch.lengths), self._pass_messages // MAX_AGAIN), head.size
         room = self._segments.remaining(self.appended) - _EIGHT
         group: list[BatchItem] = []
         messages = size = 0
@@ -294,8 +287,8 @@ class Appender:
         )
         if not self._publish(memoryview(raw)):
             refused = BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=self._not_written())
-            for item in group:
-                item.done(refused)
+            for done in dict.fromkeys(item.done for item in group):
+                done(refused)
             return None
         last_size = int(checked.lengths[-1])
         self.last_frame = (self.appended + len(raw) - last_size, last_size)
@@ -322,10 +315,15 @@ class Appender:
 
     def _append_again(self, item: BatchItem) -> None:
         """Store what is not in the log of a batch that may be, and answer all of it."""
+        if refusals := resends.left_out(self._window, item.batch):
+            for piece in pieces_between(item.batch, refusals, item.done):
+                self._append_again(piece)
+            return
         try:
-            for part in resends.missing(self._window, item.batch):
-                if self._store([BatchItem(part, item.done, len(part.frames))]) is None:
-                    return
+            missing = resends.missing(self._window, item.batch)
+            parts = [BatchItem(part, item.done, len(part.frames)) for part in missing]
+            if parts and self._store(parts) is None:
+                return
             end, result = resends.stored(self._window, item.batch)
         except BadFrame as bad:
             self._refuse_bad([item], bad)

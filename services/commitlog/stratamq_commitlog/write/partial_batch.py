@@ -73,31 +73,42 @@ class _Answer:
         self._missing = pieces
         self._done = done
         self._results: list[tuple[int, FrameBatch, BatchResult]] = []
+        self._made = 0
+        self._given = False
 
     def piece(self, start: int, batch: FrameBatch) -> BatchItem:
+        number, self._made = self._made, self._made + 1
+
         def done(result: BatchResult) -> None:
+            if self._given:
+                return
+            # One before it is stored, and waits until it is safe. The stream must not take later
+            # batches meanwhile: they would be stored before this piece.
+            early = len(self._results) < number and holds_up(result.error)
             self._results.append((start, batch, result))
             self._missing -= 1
-            if not self._missing:
+            if early or not self._missing:
                 self.give()
 
         return BatchItem(batch, done, len(batch.frames))
 
     def give(self) -> None:
+        self._given = True
         self._results.sort(key=lambda one: one[0])
         self._done(self._merged())
 
     def _merged(self) -> BatchResult:
         results = [result for _, _, result in self._results]
         for_now = next((one for one in results if holds_up(one.error)), None)
-        if for_now is not None and all(one.physical_offset < 0 for one in results):
+        is_answered = not self._missing
+        if for_now and is_answered and all(one.physical_offset < 0 for one in results):
             return for_now
         if for_now is not None:
             error = UnavailableError(f"a part of the batch is stored: {for_now.error}")
             return BatchResult(SendStatus.UNKNOWN_ERROR, error=error)
         parts: list[StoredPart] = []
         for start, batch, result in self._results:
-            self._refusals += [replace(one, first=one.first + start) for one in result.refusals]
+            self._refusals += [_within(one, start) for one in result.refusals]
             if result.physical_offset >= 0:
                 parts += result.parts or [_part(batch, result)]
             elif result.error is not None and not result.refusals:
@@ -119,6 +130,16 @@ class _Answer:
             first.queue_ids,
             refusals,
         )
+
+
+def _within(refusal: Refusal, start: int) -> Refusal:
+    """A piece's refusal, counted from the batch's first message."""
+    error = refusal.error.fresh_copy()
+    frame = error.fields.get("frame")
+    if isinstance(frame, int):
+        error.message = error.message.replace(f"frame {frame}:", f"frame {frame + start}:", 1)
+        error.fields = error.fields | {"frame": frame + start}
+    return replace(refusal, first=refusal.first + start, error=error)
 
 
 def _part(batch: FrameBatch, result: BatchResult) -> StoredPart:

@@ -6,7 +6,14 @@ from itertools import islice
 
 from stratamq.errors import BusyError, StrataError
 from stratamq.formats.message_status import SendStatus
-from stratamq_commitlog.messages import BatchDone, BatchResult, FrameBatch, PutDone, PutResult
+from stratamq_commitlog.messages import (
+    Appended,
+    BatchDone,
+    BatchResult,
+    FrameBatch,
+    PutDone,
+    PutResult,
+)
 from stratamq_commitlog.write.prepare import Prepared
 
 DataDone = Callable[[StrataError | None], None]
@@ -114,6 +121,16 @@ class DataItem:
 
     def refuse(self, status: SendStatus, error: StrataError, commit: Commit) -> None:
         self.done(error)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendListener:
+    """What a pass calls. `commit`: the answer of an append, once it is as safe as is required;
+    `write_failed`: writing has ended."""
+
+    commit: Commit
+    appended: Callable[[Appended], None]
+    write_failed: Callable[[OSError], None]
 
 
 Item = PutItem | BatchItem | DataItem

@@ -23,7 +23,8 @@ most once.
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ MAX_MEMORY_BYTES = 32 << 20
 _STRETCH_BYTES, _RUN_BYTES = 400, 120
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stretch:
     """Consecutive messages of one producer that lie one behind the other, stored at one time."""
 
@@ -52,6 +53,7 @@ class Stretch:
     first_queue_offsets: Sequence[int]
     """One for each run."""
     store_timestamp_ms: int
+    _run_ends: Sequence[int] = field(default=(), init=False, repr=False, compare=False)
 
     @property
     def following(self) -> int:
@@ -61,6 +63,13 @@ class Stretch:
     @property
     def memory_bytes(self) -> int:
         return _STRETCH_BYTES + _RUN_BYTES * len(self.runs) + 4 * len(self.lengths)
+
+    def run_of(self, row: int) -> tuple[int, int]:
+        """The number of the run that a message is in, and the row of its first message."""
+        if not self._run_ends:
+            self._run_ends = list(accumulate(run.count for run in self.runs))
+        number = bisect_right(self._run_ends, row)
+        return number, self._run_ends[number - 1] if number else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from stratamq.errors import InvalidRequestError, StrataError, UnavailableError
 from stratamq.formats.message_id import encode_message_id
 from stratamq.formats.message_status import SendStatus
 from stratamq.formats.topics import ANY_QUEUE
+from stratamq.rpc.refusals import Refusal
 from stratamq_commitlog.messages import (
     BatchResult,
     FrameBatch,
@@ -53,23 +54,49 @@ def missing(window: ProducerWindow, batch: FrameBatch) -> list[FrameBatch]:
     return batch.stretches([(one.first - first, one.following - first) for one in absent])
 
 
+def left_out(window: ProducerWindow, batch: FrameBatch) -> list[Refusal]:
+    """What of a batch of a stream in order an earlier attempt has refused: later messages of its
+    producer are in the log. For example, the topic of 5 was closed, and 6 was stored. The topic is
+    opened, and 5 comes again, for its answer was lost: 6 would now be before it."""
+    numbers = batch.numbers
+    assert numbers is not None
+    if batch.behind is None or window.may_hide(numbers.sent_from):
+        return []
+    first, count = numbers.first, len(batch.lengths)
+    refusals = [
+        Refusal(
+            piece.first - first,
+            piece.following - piece.first,
+            SendStatus.MESSAGE_ILLEGAL,
+            InvalidRequestError(
+                f"message {piece.first} was refused when it was first sent, and later ones of its "
+                "producer are stored: it would be out of order"
+            ),
+        )
+        for piece in window.find(numbers.producer, first, count)
+        if piece.stretch is None and window.has_later(numbers.producer, piece.following)
+    ]
+    return refusals if batch.partial or (refusals and refusals[0].count == count) else []
+
+
 def stored(window: ProducerWindow, batch: FrameBatch) -> tuple[int, BatchResult]:
     """Where the log offset is that an answer waits for, and the answer for a numbered batch that is
     in the log as a whole. InvalidRequestError when its sequences are of other messages."""
     numbers = batch.numbers
     assert numbers is not None
     end, parts = 0, []
-    for piece in window.find(numbers.producer, numbers.first, len(batch.lengths)):
+    found = window.find(numbers.producer, numbers.first, len(batch.lengths))
+    bounds = [(one.first - numbers.first, one.following - numbers.first) for one in found]
+    is_chosen = any(run.queue_id == ANY_QUEUE for run in batch.runs)
+    for piece, runs in zip(found, runs_within(batch.runs, bounds), strict=True):
         stretch = piece.stretch
         if stretch is None:
             raise _reused(numbers.first)
         skipped, taken = piece.first - stretch.first, piece.following - piece.first
-        start = piece.first - numbers.first
-        (runs,) = runs_within(batch.runs, [(start, start + taken)])
         offset = stretch.offset + int(stretch.lengths[:skipped].sum())
         lengths = stretch.lengths[skipped : skipped + taken]
         queues, firsts = zip(*_places(stretch, skipped, runs), strict=True)
-        told = queues if any(run.queue_id == ANY_QUEUE for run in batch.runs) else ()
+        told = queues if is_chosen else ()
         parts.append(StoredPart(offset, lengths, firsts, stretch.store_timestamp_ms, told))
         end = max(end, offset + int(lengths.sum()))
     first = parts[0]
@@ -115,12 +142,12 @@ def stored_message(
 def _places(stretch: Stretch, row: int, runs: Sequence[FrameRun]) -> Iterator[tuple[int, int]]:
     """The queue of each run, and its first message's offset there. InvalidRequestError when one of
     them lies in another queue than it names, or not in one piece."""
-    firsts = zip(stretch.runs, stretch.first_queue_offsets, strict=True)
-    begin, known, first = 0, FrameRun("", 0, 0), 0
+    number, begin = stretch.run_of(row)
     for run in runs:
-        while row >= begin + known.count:
-            begin += known.count
-            known, first = next(firsts)
+        while row >= begin + stretch.runs[number].count:
+            begin += stretch.runs[number].count
+            number += 1
+        known, first = stretch.runs[number], stretch.first_queue_offsets[number]
         fits = row + run.count <= begin + known.count
         if not fits or known.topic != run.topic or run.queue_id not in (ANY_QUEUE, known.queue_id):
             raise _reused(stretch.first + row)
@@ -130,11 +157,8 @@ def _places(stretch: Stretch, row: int, runs: Sequence[FrameRun]) -> Iterator[tu
 
 def _place(stretch: Stretch, row: int) -> tuple[FrameRun, int]:
     """A message's run and queue offset."""
-    for run, first in zip(stretch.runs, stretch.first_queue_offsets, strict=True):
-        if row < run.count:
-            return run, first + row
-        row -= run.count
-    raise AssertionError("a row of the stretch")
+    number, begin = stretch.run_of(row)
+    return stretch.runs[number], stretch.first_queue_offsets[number] + row - begin
 
 
 def _reused(sequence: int) -> InvalidRequestError:

@@ -1,6 +1,7 @@
 """Which messages of a batch of ready frames their topics take: by permission, queue and type."""
 
 from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import groupby
 
 import numpy as np
 
@@ -79,14 +80,15 @@ def _wrong_types(
     """Messages of other types than their topics take. Nothing is looked at for topics that take
     all. `refused`: where runs begin that are not taken.
 
-    Frames that are none are passed over: the pass refuses them, and says why.
+    Where frames are none, nothing of such a topic is taken.
     """
     typed = {one.topic: one.message_type for one in taken if not one.message_type.takes_all}
     if not typed:
         return
     try:
         frames = frame_columns(np.frombuffer(batch.frames, np.uint8), batch.lengths)
-    except CorruptRecordError:
+    except CorruptRecordError as error:
+        yield from _unread(batch, typed, refused, error)
         return
     starts, ends = frames.properties_start.tolist(), (frames.start + frames.size).tolist()
     first = 0
@@ -100,12 +102,27 @@ def _wrong_types(
         types, is_ready = types_of(texts), wanted not in _NEVER_READY
         if is_ready and types.count(wanted) == len(types):
             continue
-        for number, found in enumerate(types, rows.start):
-            if is_ready and found is wanted:
-                continue
-            sentence = f"frame {number}: {wrong_type(run.topic, wanted, found)}"
-            error = InvalidRequestError(sentence, frame=number, reason="message_type")
-            yield Refusal(number, 1, SendStatus.MESSAGE_ILLEGAL, error)
+        number = rows.start
+        for found, same in groupby(types):
+            count = len([*same])
+            if not (is_ready and found is wanted):
+                sentence = f"frame {number}: {wrong_type(run.topic, wanted, found)}"
+                refusal = InvalidRequestError(sentence, frame=number, reason="message_type")
+                yield Refusal(number, count, SendStatus.MESSAGE_ILLEGAL, refusal)
+            number += count
+
+
+def _unread(
+    batch: FrameBatch, typed: Container[str], refused: Container[int], why: CorruptRecordError
+) -> Iterator[Refusal]:
+    """All of topics with a type: what types the messages have cannot be read."""
+    sentence = f"frame {why.fields['frame']}: {why.message}"
+    error = InvalidRequestError(sentence, frame=why.fields["frame"], reason=why.reason)
+    first = 0
+    for run in batch.runs:
+        if run.topic in typed and first not in refused:
+            yield Refusal(first, run.count, SendStatus.MESSAGE_ILLEGAL, error)
+        first += run.count
 
 
 def wrong_type(topic: str, wanted: MessageType, found: MessageType) -> str:
