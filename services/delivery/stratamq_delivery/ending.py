@@ -127,7 +127,8 @@ class Ending:
         self._require_open()
 
     def _require_open(self) -> None:
-        """Also of those that come when the others were ended: nothing would end them."""
+        """UnavailableError when the service stops. A stream that comes only then would have no
+        end."""
         if self._is_ending:
             raise UnavailableError("the delivery service is stopping")
 

@@ -90,8 +90,7 @@ async def put_results(results: list[PutResult]) -> list[pb.AppendResult]:
 
 
 def put_result(result: PutResult) -> pb.AppendResult:
-    error = result.error
-    return pb.AppendResult(
+    message = pb.AppendResult(
         status=result.status.value,
         offset_message_id=result.message_id,
         physical_offset=result.physical_offset,
@@ -99,13 +98,22 @@ def put_result(result: PutResult) -> pb.AppendResult:
         topic=result.topic,
         queue_id=result.queue_id,
         store_timestamp_ms=result.store_timestamp_ms,
-        error=str(error) if error is not None else "",
-        error_name=error_name(error) if error is not None else "",
-        error_fields=encode_fields(error.fields) if error is not None else "",
-        retry_after_ms=error.retry_after_ms if isinstance(error, BusyError) else 0,
         size=result.size,
-        beyond_window=error is not None and bool(error.fields.get("beyond_window")),
     )
+    if result.error is not None:
+        _set_error(message, result.error)
+    return message
+
+
+def _set_error(
+    message: pb.AppendResult | pb.AppendBatchResult | pb.AppendRefusal, error: StrataError
+) -> None:
+    message.beyond_window = bool(error.fields.get("beyond_window"))
+    message.error_name = error_name(error)
+    message.error = str(error)
+    message.error_fields = encode_fields(error.fields)
+    if isinstance(error, BusyError):
+        message.retry_after_ms = error.retry_after_ms
 
 
 # --- AppendStream ---
@@ -196,15 +204,6 @@ def _refusal(refusal: Refusal) -> pb.AppendRefusal:
     )
     _set_error(message, refusal.error)
     return message
-
-
-def _set_error(message: pb.AppendBatchResult | pb.AppendRefusal, error: StrataError) -> None:
-    message.beyond_window = bool(error.fields.get("beyond_window"))
-    message.error_name = error_name(error)
-    message.error = str(error)
-    message.error_fields = encode_fields(error.fields)
-    if isinstance(error, BusyError):
-        message.retry_after_ms = error.retry_after_ms
 
 
 def _part(part: StoredPart) -> pb.AppendedPart:

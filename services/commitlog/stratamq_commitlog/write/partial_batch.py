@@ -36,8 +36,8 @@ def pieces_between(
     if not bounds:
         answer.give()
     return [
-        answer.piece(start, piece)
-        for (start, _), piece in zip(bounds, batch.stretches(bounds), strict=True)
+        answer.piece(number, bounds[number][0], piece)
+        for number, piece in enumerate(batch.stretches(bounds))
     ]
 
 
@@ -73,12 +73,9 @@ class _Answer:
         self._missing = pieces
         self._done = done
         self._results: list[tuple[int, FrameBatch, BatchResult]] = []
-        self._made = 0
         self._given = False
 
-    def piece(self, start: int, batch: FrameBatch) -> BatchItem:
-        number, self._made = self._made, self._made + 1
-
+    def piece(self, number: int, start: int, batch: FrameBatch) -> BatchItem:
         def done(result: BatchResult) -> None:
             if self._given:
                 return

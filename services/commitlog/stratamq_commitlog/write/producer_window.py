@@ -54,6 +54,7 @@ class Stretch:
     """One for each run."""
     store_timestamp_ms: int
     _run_ends: Sequence[int] = field(default=(), init=False, repr=False, compare=False)
+    """The rows behind each run's last, once something of it was sent again."""
 
     @property
     def following(self) -> int:

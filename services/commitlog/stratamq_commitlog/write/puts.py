@@ -9,9 +9,8 @@ none.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from stratamq.errors import NotWritableError, StrataError
+from stratamq.errors import StrataError
 from stratamq.files.port import Clock
-from stratamq.formats.message_status import SendStatus
 from stratamq_commitlog.config import CommitLogConfig
 from stratamq_commitlog.messages import (
     BatchDone,
@@ -25,7 +24,7 @@ from stratamq_commitlog.write.batch_check import check_shape
 from stratamq_commitlog.write.partial_batch import pieces_between
 from stratamq_commitlog.write.pending_items import BatchItem, PutItem
 from stratamq_commitlog.write.prepare import Prepared, Preparer, Refused, batch_refusal
-from stratamq_commitlog.write.topic_check import check_topics
+from stratamq_commitlog.write.topic_check import check_topics, refused_status
 from stratamq_commitlog.write.topic_table import TopicTable
 from stratamq_commitlog.write.write_gate import WriteGate
 
@@ -100,11 +99,8 @@ class Puts:
         try:
             check_shape(batch, self.max_batch_bytes, self._config.max_batch_messages)
             taken, refusals = check_topics(batch, self._topics, permit)
-        except NotWritableError as error:
-            done(BatchResult(SendStatus.SERVICE_NOT_AVAILABLE, error=error))
-            return
         except StrataError as error:
-            done(BatchResult(SendStatus.MESSAGE_ILLEGAL, error=error))
+            done(BatchResult(refused_status(error), error=error))
             return
         if refusals and not batch.partial:
             done(BatchResult(refusals[0].status, error=refusals[0].error))

@@ -48,7 +48,7 @@ def check_topics(
         if isinstance(found, TopicConfig):
             taken[run.topic] = found
         else:
-            refusals.append(_refusal(first, run.count, found))
+            refusals.append(Refusal(first, run.count, refused_status(found), found))
         first += run.count
     if not own:  # a copy has the properties of the message that waited
         refusals += _wrong_types(batch, taken.values(), {one.first for one in refusals})
@@ -68,10 +68,11 @@ def _topic(
         return error
 
 
-def _refusal(first: int, count: int, error: StrataError) -> Refusal:
-    closed = isinstance(error, NotWritableError)
-    status = SendStatus.SERVICE_NOT_AVAILABLE if closed else SendStatus.MESSAGE_ILLEGAL
-    return Refusal(first, count, status, error)
+def refused_status(error: StrataError) -> SendStatus:
+    """RocketMQ's status for what is refused before it waits to be appended."""
+    if isinstance(error, NotWritableError):
+        return SendStatus.SERVICE_NOT_AVAILABLE
+    return SendStatus.MESSAGE_ILLEGAL
 
 
 def _wrong_types(
